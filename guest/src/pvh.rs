@@ -53,6 +53,8 @@ pub struct MemoryMapEntry {
 impl MemoryMapEntry {
     /// E820's type for usable memory (`XEN_HVM_MEMMAP_TYPE_RAM`).
     pub const RAM: u32 = 1;
+    /// An entry without memory.
+    pub const EMPTY: MemoryMapEntry = MemoryMapEntry { addr: 0, size: 0, kind: 0 };
 }
 
 /// The reason why the loader's tables were refused.

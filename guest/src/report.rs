@@ -65,7 +65,7 @@ impl<W: Write> Report<W> {
     }
 
     /// Writes the plan and the verdict. The run also fails if an invariant was violated.
-    pub fn finish(mut self) -> Verdict {
+    pub fn finish(&mut self) -> Verdict {
         self.check(violated_invariants());
         let _ = writeln!(self.out, "1..{}\n{}", self.points, self.verdict);
         self.verdict

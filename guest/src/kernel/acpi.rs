@@ -4,6 +4,7 @@ use super::fatal::give_up;
 use super::general_events::{GeneralEvents, port_of};
 use super::limits::MAX_CPUS;
 use super::memory;
+use super::place::Place;
 use acpi::fadt::Fadt;
 use acpi::madt::{Madt, MadtEntry};
 use acpi::mcfg::Mcfg;
@@ -95,12 +96,16 @@ pub(crate) enum TableError {
 
 impl Firmware {
     /// Reads the tables that the root pointer at `rsdp` leads to. If the loader passed no root
-    /// pointer, searches the BIOS area for one. `ram` is the RAM in the loader's map.
+    /// pointer, searches the BIOS area for one. `ram` is the RAM in the loader's map. Ends the run at
+    /// the second call.
+    #[inline(never)]
     pub(crate) fn read(
         rsdp: Option<u64>,
         memory: &mut memory::AddressSpace,
         ram: impl Iterator<Item = PfnRange> + Clone,
-    ) -> Result<Self, TableError> {
+    ) -> Result<&'static mut Self, TableError> {
+        static FIRMWARE: Place<Firmware> = Place::new(Firmware::WITHOUT_TABLES);
+        let firmware = FIRMWARE.take();
         let handler = TableMapper(&RefCell::new(memory));
         let tables = match rsdp.and_then(|rsdp| usize::try_from(rsdp).ok()) {
             // SAFETY: the loader passed `rsdp` as the address of the root pointer, and the crate
@@ -113,28 +118,23 @@ impl Firmware {
         let tables = match tables {
             Ok(tables) => tables,
             // A VMM may have no tables.
-            Err(AcpiError::NoValidRsdp) => {
-                return Ok(Firmware::without_tables());
-            }
+            Err(AcpiError::NoValidRsdp) => return Ok(firmware),
             Err(error) => return Err(TableError::Acpi(error)),
         };
-        let cpus = match if_present(tables.find_table::<Madt>())? {
-            Some(madt) => Cpus::of_madt(&madt),
-            None => Cpus::single(),
-        };
-        let ecam = if_present(tables.find_table::<Mcfg>())?.and_then(|mcfg| ecam_area(&mcfg));
+        if let Some(madt) = if_present(tables.find_table::<Madt>())? {
+            firmware.cpus = Cpus::of_madt(&madt);
+        }
+        firmware.ecam = if_present(tables.find_table::<Mcfg>())?.and_then(|mcfg| ecam_area(&mcfg));
         let fadt = if_present(tables.find_table::<Fadt>())?;
-        let events = fadt.as_ref().and_then(|fadt| GeneralEvents::of_fadt(fadt));
-        let slots = match &fadt {
+        firmware.events = fadt.as_ref().and_then(|fadt| GeneralEvents::of_fadt(fadt));
+        firmware.slots = match &fadt {
             Some(_) => {
                 if_present(tables.dsdt())?.map_or(Ok(None), |dsdt| slots_of(&handler, &dsdt))
             }
             None => Ok(None),
         };
-        let pm_timer_port =
+        firmware.pm_timer_port =
             fadt.as_ref().and_then(|fadt| fadt.pm_timer_block().ok().flatten().and_then(port_of));
-        let mut firmware =
-            Firmware { pm_timer_port, cpus, ecam, events, slots, ..Firmware::without_tables() };
         if let Some(nfit) = if_present(tables.find_table::<Nfit>())? {
             firmware.persistent = PersistentRanges::read(structures(&nfit), ram);
         }
@@ -144,19 +144,17 @@ impl Firmware {
         Ok(firmware)
     }
 
-    /// Returns the values for a machine without ACPI tables.
-    fn without_tables() -> Self {
-        Firmware {
-            cpus: Cpus::single(),
-            ecam: None,
-            events: None,
-            slots: Ok(None),
-            pm_timer_port: None,
-            nodes: MemoryNodes::empty(),
-            hot_pluggable: Bytes::ZERO,
-            persistent: Ok(PersistentRanges::NONE),
-        }
-    }
+    /// The values for a machine without ACPI tables.
+    const WITHOUT_TABLES: Self = Firmware {
+        cpus: Cpus::SINGLE,
+        ecam: None,
+        events: None,
+        slots: Ok(None),
+        pm_timer_port: None,
+        nodes: MemoryNodes::EMPTY,
+        hot_pluggable: Bytes::ZERO,
+        persistent: Ok(PersistentRanges::NONE),
+    };
 
     fn record_nodes(
         &mut self,
@@ -178,10 +176,10 @@ impl Firmware {
 }
 
 impl MemoryNodes {
-    fn empty() -> Self {
+    const EMPTY: Self = {
         let empty_range = BootRange { start: 0, len: Bytes::ZERO };
         MemoryNodes { ranges: [(empty_range, NodeId::ZERO); MAX_NODE_RANGES], len: 0 }
-    }
+    };
 
     /// Returns the ranges with their nodes, as the engine's boot map needs them.
     pub(crate) fn as_slice(&self) -> &[(BootRange, NodeId)] {
@@ -231,13 +229,11 @@ fn structures<'t, T: AcpiTable>(table: &'t PhysicalMapping<TableMapper<'_, '_>, 
 }
 
 impl Cpus {
-    fn single() -> Self {
-        Cpus { count: 1, ids: [0; MAX_CPUS], len: 0 }
-    }
+    const SINGLE: Self = Cpus { count: 1, ids: [0; MAX_CPUS], len: 0 };
 
     fn of_madt(madt: &PhysicalMapping<TableMapper<'_, '_>, Madt>) -> Self {
         const ENABLED: u32 = 1;
-        let mut cpus = Cpus { count: 0, ..Cpus::single() };
+        let mut cpus = Cpus { count: 0, ..Cpus::SINGLE };
         for entry in madt.get().entries() {
             let (flags, apic_id) = match entry {
                 MadtEntry::LocalApic(cpu) => (cpu.flags, Some(cpu.apic_id)),
@@ -252,17 +248,15 @@ impl Cpus {
         cpus
     }
 
-    /// If there is no MADT, uses the processors with these IDs of their local APICs instead, which
+    /// If there is no MADT, takes the processors with these IDs of their local APICs instead, which
     /// another table lists.
-    pub(crate) fn or_of_apic_ids(self, apic_ids: Option<impl Iterator<Item = u8>>) -> Self {
-        let Some(apic_ids) = apic_ids.filter(|_| self.count == 1 && self.len == 0) else {
-            return self;
-        };
-        let mut cpus = Cpus { count: 0, ..self };
+    pub(crate) fn add_if_unlisted(&mut self, apic_ids: Option<impl Iterator<Item = u8>>) {
+        let Some(apic_ids) = apic_ids.filter(|_| self.count == 1 && self.len == 0) else { return };
+        self.count = 0;
         for id in apic_ids {
-            cpus.add(Some(id));
+            self.add(Some(id));
         }
-        Cpus { count: cpus.count.max(1), ..cpus }
+        self.count = self.count.max(1);
     }
 
     /// Adds a processor, whose local APIC has this ID if the ID has 8 bits.

@@ -1,15 +1,17 @@
 //! A virtio-mem device that the kernel drives, and its current resize.
 
 use super::boot_memory::LOW_END;
-use super::device::MemDevice;
-use super::engine::{BUDGET, Engine};
+use super::device::{self, MemDevice};
+use super::device_error::DeviceError;
+use super::engine::{BUDGET, Engine, online_type};
 use super::memory::FRAMES;
 use super::this_cpu::ThisCpu;
-use super::transport::InterruptMode;
+use super::transport::{DeviceTransport, InterruptMode};
 use super::zone_watch::ZoneWatch;
-use hotmem::{Bytes, OnlineType, PfnRange};
+use hotmem::{Bytes, PfnRange};
+use hotmem_guest::cmdline::{self, Options};
 use hotmem_guest::event::Event;
-use hotmem_virtio::mem::{Driver, HotplugMemory, Pending, Status};
+use hotmem_virtio::mem::{Driver, HotplugMemory, Leftover, Pending, Status};
 
 /// A virtio-mem device with its driver.
 pub(crate) struct AttachedDevice {
@@ -54,14 +56,23 @@ pub(crate) struct ResizeTarget {
 }
 
 impl AttachedDevice {
-    /// Makes the state of a device that was just started. `queue` holds the frames of its queue.
-    pub(crate) fn new(
-        (device, queue): (MemDevice, PfnRange),
+    /// Starts a virtio-mem device.
+    #[inline(never)]
+    pub(crate) fn start(
+        transport: DeviceTransport,
         interrupt: InterruptSource,
         port: Option<usize>,
-        online: OnlineType,
+        options: &Options,
         now_us: u64,
-    ) -> Self {
+    ) -> Result<Self, DeviceError> {
+        let (mut device, queue) = device::start(transport)?;
+        device.set_leftover(match options.leftover {
+            cmdline::Leftover::Adopt => Leftover::Adopt,
+            cmdline::Leftover::Unplug => Leftover::UnplugAll,
+        });
+        if interrupt.mode == InterruptMode::Polling {
+            device.suppress_interrupts();
+        }
         let config = device.driver().config();
         let is_at_target = config.requested() == Bytes::ZERO && config.plugged() == Bytes::ZERO;
         let target = ResizeTarget {
@@ -74,8 +85,8 @@ impl AttachedDevice {
             reported_delay: None,
             last_postponed: 0,
         };
-        let memory = HotplugMemory::new(online, BUDGET);
-        AttachedDevice { device, memory, target, port, interrupt, zone: None, queue }
+        let memory = HotplugMemory::new(online_type(options.online), BUDGET);
+        Ok(AttachedDevice { device, memory, target, port, interrupt, zone: None, queue })
     }
 
     pub(crate) fn driver(&self) -> &Driver {
@@ -180,11 +191,12 @@ impl AttachedDevice {
         }
     }
 
-    /// Resets the device, and frees its queue.
-    pub(crate) fn stop(self) {
-        drop(self.device);
-        // SAFETY: `self.queue` was allocated when the device was started. Dropping the device has
-        // reset it, so it does not access the frames any more, and freeing them cannot fail.
-        let _ = unsafe { FRAMES.fill_and_free_raw(self.queue) };
+    /// Resets the device in `place`, if there is one, and frees its queue.
+    pub(crate) fn stop(place: &mut Option<Self>) {
+        let Some(queue) = place.as_ref().map(|attached| attached.queue) else { return };
+        *place = None;
+        // SAFETY: `queue` was allocated when the device was started. Dropping the device has reset
+        // it, so it does not access the frames any more, and freeing them cannot fail.
+        let _ = unsafe { FRAMES.fill_and_free_raw(queue) };
     }
 }

@@ -15,9 +15,10 @@ use hotmem::{Bytes, PfnRange};
 use hotmem_guest::cmdline::Options;
 use hotmem_guest::event::Event;
 use hotmem_virtio::balloon::{
-    BalloonOptions, Counters, Device, Driver, EngineMemory, Failure, Features, Memory, Pending,
-    Poison, Progress, Queue, Status,
+    BalloonOptions, Counters, Device, Driver, EngineMemory, Failure, Features, InitError, Memory,
+    Pending, Poison, Progress, Queue, Status,
 };
+use hotmem_virtio::dma::DmaMemory;
 use virtio_drivers::transport::DeviceType;
 
 /// The kernel's memory that is in the balloon.
@@ -49,12 +50,14 @@ impl Balloon {
     /// The device's type on a virtio transport.
     pub(crate) const DEVICE_TYPE: DeviceType = DeviceType::MemoryBalloon;
 
-    /// Starts the device.
-    pub(crate) fn start(
+    /// Starts the device, and puts its driver and its memory into their places.
+    pub(crate) fn start<'p>(
         connected: ConnectedDevice,
         port: Option<usize>,
         options: &Options,
-    ) -> Result<(Self, BalloonMemory), DeviceError> {
+        place: &'p mut Option<Self>,
+        memory_place: &mut Option<BalloonMemory>,
+    ) -> Result<&'p Self, DeviceError> {
         let ConnectedDevice { transport, interrupt_mode } = connected;
         let transport_name = transport.kind();
         let (shared, queues) = queue_memory(Device::<DeviceTransport>::MEMORY_SIZE)?;
@@ -63,31 +66,65 @@ impl Balloon {
         let poison = options.poison.map_or(Poison::None, Poison::Filled);
         let balloon_options =
             BalloonOptions { features, poison, answer_timeout: Driver::DEFAULT_ANSWER_TIMEOUT };
-        let mut device =
-            Device::new(transport, shared, balloon_options).map_err(DeviceError::Balloon)?;
+        let balloon = Self::start_device(transport, shared, balloon_options, queues, place)?;
+        (balloon.transport, balloon.port) = (transport_name, port);
+        balloon.interrupt_mode = interrupt_mode;
         if interrupt_mode == InterruptMode::Polling {
-            Queue::ALL.into_iter().for_each(|queue| device.suppress_interrupts(queue));
+            Queue::ALL.into_iter().for_each(|queue| balloon.device.suppress_interrupts(queue));
         }
-        let mut memory = EngineMemory::new(&FRAMES, MIN_FREE.frames());
+        Self::start_memory(balloon.driver().features(), poison, options, memory_place)?;
+        Ok(balloon)
+    }
+
+    /// Puts the kernel's memory for a driver with these features into its place.
+    #[inline(never)]
+    fn start_memory(
+        features: Features,
+        poison: Poison,
+        options: &Options,
+        place: &mut Option<BalloonMemory>,
+    ) -> Result<(), DeviceError> {
+        let memory = place.insert(EngineMemory::new(&FRAMES, MIN_FREE.frames()));
         // An idle kernel does not need its free memory, so all of it may be reported.
         let rate = options.report_rate;
         let settings =
             Settings { keep_free: Bytes::ZERO, max_per_second: rate, ..Settings::default() };
-        memory
-            .report(device.driver().features(), poison, settings)
-            .map_err(DeviceError::Reporter)?;
-        let balloon = Balloon {
+        memory.report(features, poison, settings).map_err(DeviceError::Reporter)
+    }
+
+    /// Starts a device, and puts it into its place.
+    #[inline(never)]
+    fn start_device(
+        transport: DeviceTransport,
+        shared: DmaMemory,
+        options: BalloonOptions,
+        queues: PfnRange,
+        place: &mut Option<Self>,
+    ) -> Result<&mut Self, DeviceError> {
+        let device = Device::new(transport, shared, options);
+        Self::put(place, device, queues).map_err(DeviceError::Balloon)
+    }
+
+    /// Puts a device that has started into its place. The device takes a quarter of the stack, so
+    /// this function alone moves it.
+    #[inline(never)]
+    fn put(
+        place: &mut Option<Self>,
+        device: Result<Device<DeviceTransport>, InitError>,
+        queues: PfnRange,
+    ) -> Result<&mut Self, InitError> {
+        let device = device?;
+        Ok(place.insert(Balloon {
+            counters: *device.driver().counters(),
+            device,
+            transport: "",
+            interrupt_mode: InterruptMode::Polling,
+            port: None,
             target_frames: 0,
             is_reached: true,
             reported_delay: None,
-            counters: *device.driver().counters(),
-            device,
-            transport: transport_name,
-            interrupt_mode,
-            port,
             queues,
-        };
-        Ok((balloon, memory))
+        }))
     }
 
     /// Returns an event with the negotiated features.
@@ -105,14 +142,17 @@ impl Balloon {
         self.port == Some(port)
     }
 
-    /// Resets the device, takes all memory of the balloon back, and frees the queues.
-    pub(crate) fn stop(self, memory: &mut BalloonMemory) {
-        if self.device.stop(memory).is_err() {
+    /// Resets the device in `place`, takes all memory of the balloon back, and frees the queues.
+    pub(crate) fn stop(place: &mut Option<Self>, memory: &mut BalloonMemory) {
+        let Some(balloon) = place else { return };
+        if !balloon.device.stop_in_place(memory) {
             give_up("virtio-balloon: its reset does not complete");
         }
+        let queues = balloon.queues;
+        *place = None;
         // SAFETY: the queues were allocated when the device was started. The device was reset, so
         // it does not access the frames any more, and freeing them cannot fail.
-        let _ = unsafe { FRAMES.fill_and_free_raw(self.queues) };
+        let _ = unsafe { FRAMES.fill_and_free_raw(queues) };
     }
 
     /// Acknowledges an interrupt by a line, which may be shared. Returns whether this device had

@@ -81,6 +81,7 @@ impl LoaderMap<'_> {
     }
 
     /// Maps all RAM. Also returns the frames that were reserved for page tables.
+    #[inline(never)]
     pub(crate) fn map(&self) -> Result<(AddressSpace, PfnRange), StartError> {
         let free_range = self.largest_free_above_kernel();
         // SAFETY: this is the only address space. `free_range` is free RAM that the boot code has
@@ -113,6 +114,7 @@ impl LoaderMap<'_> {
 
     /// Starts the engine with all RAM, which must be mapped. Reserves `table_frames` and all other
     /// memory that is in use.
+    #[inline(never)]
     pub(crate) fn start(
         &self,
         mapping: KernelMapping,

@@ -8,6 +8,7 @@ use super::engine::{BUDGET, Engine};
 use super::fatal::{give_up, must};
 use super::general_events::GeneralEvents;
 use super::limits::MAX_DIMMS;
+use super::place::Place;
 use super::progress::WATCHDOG;
 use super::this_cpu::ThisCpu;
 use super::trap;
@@ -16,9 +17,7 @@ use hotmem::{
     AddError, Announce, AnnounceError, Blocker, NodeId, Offline, OnlineType, PfnRange, Progress,
     RangeError, RegionId,
 };
-use hotmem_acpi::{
-    Change, Dimm, EjectError, Fault, MemorySlots, Model, SlotRegisters, TooManySlots,
-};
+use hotmem_acpi::{Change, Dimm, EjectError, Fault, MemorySlots, Model, SlotRegisters};
 use x86_64::instructions::port::Port;
 
 /// The bit of general-purpose event 3.
@@ -72,20 +71,26 @@ pub(crate) enum Obstacle {
 
 impl Dimms {
     /// Returns the slots, or `None` if the machine has none. Enables their event. Their memory comes
-    /// online as `online` says.
+    /// online as `online` says. Ends the run if the machine has too many slots, and at the second
+    /// call.
+    #[inline(never)]
     pub(crate) fn find(
         region: Option<SlotRegion>,
         events: Option<GeneralEvents>,
         online: OnlineType,
-    ) -> Result<Option<Self>, TooManySlots> {
+    ) -> &'static mut Option<Self> {
+        static DIMMS: Place<Option<Dimms>> = Place::new(None);
+        let place = DIMMS.take();
         let (Some(SlotRegion { port, count }), Some(events)) = (region, events) else {
-            return Ok(None);
+            return place;
         };
-        let slots = MemorySlots::new(SlotPorts(port), Model::QEMU, count)?;
+        let slots = MemorySlots::new(SlotPorts(port), Model::QEMU, count);
+        let slots = must("memory slots", slots);
         events.enable(MEMORY_EVENT);
         // Without the line, the kernel sees the event when it polls.
         trap::enable_own_line(events.irq);
-        Ok(Some(Dimms { slots, events, has_event: false, online, removal: None }))
+        *place = Some(Dimms { slots, events, has_event: false, online, removal: None });
+        place
     }
 
     /// Clears event 3, which raises an interrupt. Returns whether the event has happened.

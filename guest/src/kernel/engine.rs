@@ -2,16 +2,18 @@
 
 use super::hooks::{KernelHooks, KernelMapping};
 use super::memory::AddressSpace;
+use super::place::Place;
 use super::this_cpu::ThisCpu;
+use super::workload::Workload;
 use hotmem::{Budget, Bytes, Hotplug, OnlineType};
-use hotmem_guest::cmdline::Online;
+use hotmem_guest::cmdline::{Online, Options};
 
 /// The amount of memory that is migrated before the devices are polled again. To check and move a
 /// pageblock takes tenths of a second on a slow host, and the balloon must be answered meanwhile.
 pub(crate) const BUDGET: Budget = Budget { pageblocks: 1 };
 /// The amount of memory that a removal must leave free for the kernel itself, for example for page
 /// tables.
-pub(crate) const MIN_FREE: Bytes = Bytes::mib(1);
+const MIN_FREE: Bytes = Bytes::mib(1);
 
 /// The engine and this kernel's hooks.
 pub(crate) struct Engine {
@@ -20,6 +22,19 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
+    /// Joins the engine with this kernel's hooks. Ends the run at the second call.
+    #[inline(never)]
+    pub(crate) fn begin(
+        mut hotplug: Hotplug<'static, ThisCpu, KernelMapping>,
+        options: &Options,
+    ) -> &'static mut Self {
+        static ENGINE: Place<Option<Engine>> = Place::new(None);
+        hotplug.settings.min_free_frames = MIN_FREE.frames();
+        let (workload, vetoes) = (Workload::new(options), options.vetoes);
+        let hooks = KernelHooks { workload, balloon: None, vetoes, last_online: None };
+        ENGINE.take().insert(Engine { hotplug, hooks })
+    }
+
     /// Returns the direct map and the descriptors.
     pub(crate) fn mapping(&mut self) -> &mut KernelMapping {
         // SAFETY: no caller replaces the mapping, because there is no second `KernelMapping`, and

@@ -42,6 +42,7 @@ mod pci;
 mod pic;
 mod pinned_memory;
 mod pit;
+mod place;
 mod poison;
 mod progress;
 mod queue_memory;
@@ -60,9 +61,9 @@ mod zone_watch;
 
 use boot_memory::{BootMapping, LoaderMap, MAX_ENTRIES, MAX_MODULES};
 use clock::{Stopwatch, Timers};
-use engine::{Engine, MIN_FREE};
+use engine::Engine;
 use fatal::{give_up, must};
-use hooks::{KernelHooks, KernelMapping};
+use hooks::KernelMapping;
 use hotmem::{Bytes, Contents, Pfn, PfnRange};
 use hotmem_directmap::Caching;
 use hotmem_guest::cmdline::{self, ExitWhen, Options};
@@ -72,10 +73,17 @@ use hotmem_guest::pvh::{Handover, MemoryMapEntry, StartInfo};
 use hotmem_guest::report::Report;
 use lapic::LocalApic;
 use next_kernel::NextKernel;
+use place::Place;
 use progress::{TICKS, start_ticking};
 use serial::Serial;
 use session::{Session, SessionParameters};
-use workload::Workload;
+
+/// The command line, and the loader's memory map and modules.
+static CMDLINE: Place<[u8; 4096]> = Place::new([0; 4096]);
+static MEMORY_MAP: Place<[MemoryMapEntry; MAX_ENTRIES]> =
+    Place::new([MemoryMapEntry::EMPTY; MAX_ENTRIES]);
+static MODULES: Place<[MemoryMapEntry; MAX_MODULES]> =
+    Place::new([MemoryMapEntry::EMPTY; MAX_MODULES]);
 
 /// Runs the kernel in 64-bit mode. The boot code calls this function on the boot stack. It has
 /// mapped the first [`image::MAPPED_BYTES`] of physical memory at the kernel's link address and in
@@ -92,16 +100,13 @@ extern "C" fn kernel_main(start_info: u64) -> ! {
 
     let boot_mapping = BootMapping;
     let info = must("start_info", StartInfo::read(&boot_mapping, start_info));
-    let mut buffer = [0; 4096];
-    let cmdline = must("command line", info.cmdline(&boot_mapping, &mut buffer));
+    let cmdline = must("command line", info.cmdline(&boot_mapping, CMDLINE.take()));
     let (cmdline, next) = cmdline::split(cmdline);
     let options = must("command line", Options::parse(cmdline));
     // Without an 8254 the ticks begin when the local APIC is found.
     let ticks = start_ticking(TICKS, &options).ok().map(|()| TICKS);
-    let mut buffer = [MemoryMapEntry::default(); MAX_ENTRIES];
-    let entries = must("memory map", info.memory_map(&boot_mapping, &mut buffer));
-    let mut buffer = [MemoryMapEntry::default(); MAX_MODULES];
-    let modules = must("modules", info.modules(&boot_mapping, &mut buffer));
+    let entries = must("memory map", info.memory_map(&boot_mapping, MEMORY_MAP.take()));
+    let modules = must("modules", info.modules(&boot_mapping, MODULES.take()));
     let map = LoaderMap { entries, modules };
     let (mut space, table_frames) = must("memory", map.map());
     // Without a module the words after `--` are for no kernel, but for an init program.
@@ -114,14 +119,11 @@ extern "C" fn kernel_main(start_info: u64) -> ! {
         must("next kernel", NextKernel::prepare(&map, module, handover))
     });
     let firmware = acpi::Firmware::read(info.rsdp_addr(), &mut space, map.ram_ranges());
-    let mut firmware = must("ACPI", firmware);
-    firmware.cpus = firmware.cpus.or_of_apic_ids(mp_table::apic_ids(&boot_mapping));
+    let firmware = must("ACPI", firmware);
+    firmware.cpus.add_if_unlisted(mp_table::apic_ids(&boot_mapping));
     let mapping = KernelMapping { space, bytes_described: Bytes::ZERO, has_descriptors: false };
-    let hotplug = must("memory", map.start(mapping, table_frames, &firmware));
-    let (workload, vetoes) = (Workload::new(&options), options.vetoes);
-    let hooks = KernelHooks { workload, balloon: None, vetoes, last_online: None };
-    let mut engine = Engine { hotplug, hooks };
-    engine.hotplug.settings.min_free_frames = MIN_FREE.frames();
+    let hotplug = must("memory", map.start(mapping, table_frames, firmware));
+    let engine = Engine::begin(hotplug, &options);
     let space = engine.space();
     let registers = |phys_addr, len| space.map_bytes(phys_addr, len, Caching::Uncached);
     let apic = must("local APIC", LocalApic::open(registers));
@@ -156,9 +158,8 @@ extern "C" fn kernel_main(start_info: u64) -> ! {
         must("descriptors of RAM", engine.describe_boot_memory());
     }
     if let Some(namespace) = options.nvdimm {
-        let persistent = must("ACPI", firmware.persistent);
-        let ranges = persistent.as_slice();
-        nvdimm::run(namespace, ranges, (&clock, &options), &mut engine, &mut report);
+        let persistent = must("ACPI", firmware.persistent.as_ref());
+        nvdimm::run(namespace, persistent.as_slice(), (&clock, &options), engine, &mut report);
     }
     if options.exit == ExitWhen::Nvdimm {
         // SAFETY: no other CPU has been started, so no other CPU uses `FRAMES`.
@@ -189,11 +190,13 @@ extern "C" fn kernel_main(start_info: u64) -> ! {
     let parameters = SessionParameters {
         ecam: firmware.ecam,
         events: firmware.events,
-        slots: must("memory slots", firmware.slots),
+        slots: *must("memory slots", firmware.slots.as_ref()),
         cmdline,
         cpu: apic.and_then(LocalApic::message_id),
         boot_memory,
         next_kernel: next,
     };
-    exit::exit(Session::open(report, &clock, &options, parameters, engine).run())
+    let mut session = Session::open(report, &clock, &options, parameters, engine);
+    session.run();
+    exit::exit(session.finish())
 }

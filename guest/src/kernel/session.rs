@@ -30,18 +30,25 @@ use super::objects::Objects;
 use super::page_faults::Bursts;
 use super::pci::{Buses, MAX_PORTS};
 use super::pinned_memory::PinnedRanges;
+use super::place::Place;
 use super::progress::WATCHDOG;
 use super::serial::Serial;
 use super::trap;
 use hotmem::{Bytes, Pfn, PfnRange};
 use hotmem_guest::cmdline::{Options, WorkAt};
-use hotmem_guest::report::{Report, Verdict};
+use hotmem_guest::report::Report;
 use hotmem_guest::virtio_mmio;
 use hotmem_guest::watchdog::Step;
 use hotmem_virtio::balloon;
 use hotmem_virtio::mem::Progress;
 use touching::TouchRound;
 use virtio_drivers::transport::pci::bus::DeviceFunctionInfo;
+
+/// The large parts of a [`Session`].
+static DEVICES: Place<[Option<AttachedDevice>; MAX_DEVICES]> =
+    Place::new([const { None }; MAX_DEVICES]);
+static BALLOON: Place<Option<Balloon>> = Place::new(None);
+static BURSTS: Place<Option<Bursts>> = Place::new(None);
 
 /// A run with devices.
 pub(crate) struct Session<'a> {
@@ -50,8 +57,8 @@ pub(crate) struct Session<'a> {
     options: &'a Options,
     buses: Buses,
     acpi_hotplug: Option<AcpiHotplug>,
-    dimms: Option<Dimms>,
-    devices: [Option<AttachedDevice>; MAX_DEVICES],
+    dimms: &'static mut Option<Dimms>,
+    devices: &'static mut [Option<AttachedDevice>; MAX_DEVICES],
     entropy: Option<Entropy>,
     pinned_ranges: Option<PinnedRanges>,
     /// The port of the slot of the device that writes to [`Session::pinned_ranges`].
@@ -59,16 +66,16 @@ pub(crate) struct Session<'a> {
     /// The balloon's new size, if the balloon has changed its size and [`Session::pinned_ranges`]
     /// was not checked since.
     unchecked_balloon_size: Option<Bytes>,
-    balloon: Option<Balloon>,
+    balloon: &'static mut Option<Balloon>,
     /// The CPU to which devices send messages; `None` if messages are not possible.
     cpu: Option<ApicId>,
-    engine: Engine,
+    engine: &'static mut Engine,
     objects: Objects,
     /// The boot memory, until the workload begins to use it.
     unused_boot_memory: Option<PfnRange>,
     touch_round: Option<TouchRound>,
     /// The bursts of other CPUs.
-    bursts: Option<Bursts>,
+    bursts: &'static mut Option<Bursts>,
     /// The frame at which the check of touched memory continues; `None` if no check is running.
     /// When the check is complete, the memory is freed.
     verify_from: Option<Pfn>,
@@ -106,7 +113,7 @@ impl<'a> Session<'a> {
         clock: &'a Clock,
         options: &'a Options,
         parameters: SessionParameters<'_>,
-        mut engine: Engine,
+        engine: &'static mut Engine,
     ) -> Self {
         WATCHDOG.enter(Step::Discovery);
         let mut buses = must("PCI", Buses::open(parameters.ecam, engine.space()));
@@ -115,32 +122,32 @@ impl<'a> Session<'a> {
         };
         let found = must("PCI", buses.find(engine.space(), is_wanted));
         let online = online_type(options.online);
-        let dimms = Dimms::find(parameters.slots, parameters.events, online);
         let mut session = Session {
             report,
             clock,
             options,
             acpi_hotplug: AcpiHotplug::find(parameters.events, &buses),
-            dimms: must("memory slots", dimms),
+            dimms: Dimms::find(parameters.slots, parameters.events, online),
             buses,
-            devices: [const { None }; MAX_DEVICES],
+            devices: DEVICES.take(),
             entropy: None,
             pinned_ranges: None,
             edu_port: None,
             unchecked_balloon_size: None,
-            balloon: None,
+            balloon: BALLOON.take(),
             cpu: parameters.cpu,
             engine,
             objects: Objects::new(options),
             unused_boot_memory: (options.work != Bytes::ZERO).then_some(parameters.boot_memory),
             touch_round: None,
-            bursts: options.faults.map(Bursts::new),
+            bursts: BURSTS.take(),
             verify_from: None,
             touched_memory: Bytes::ZERO,
             resizes: 0,
             word_frames: FRAMES.counts().words,
             next_kernel: parameters.next_kernel,
         };
+        *session.bursts = options.faults.map(Bursts::new);
         for (function, port) in found.iter() {
             session.attach_pci(function, port);
         }
@@ -161,8 +168,9 @@ impl<'a> Session<'a> {
         session
     }
 
-    /// Serves the devices until the run ends.
-    pub(crate) fn run(mut self) -> Verdict {
+    /// Serves the devices until the run is over.
+    #[inline(never)]
+    pub(crate) fn run(&mut self) {
         loop {
             WATCHDOG.enter(Step::Resize);
             self.answer_interrupts();
@@ -182,7 +190,7 @@ impl<'a> Session<'a> {
             self.take_entropy();
             self.check_pinned();
             if self.is_over() {
-                return self.finish();
+                return;
             }
             WATCHDOG.enter(Step::Idle);
             if !self.must_poll_soon(balloon) {

@@ -180,6 +180,9 @@ impl InterruptMode {
 /// device may ignore such writes, because 64-bit registers are to be written in halves (4.1.3.1).
 struct CommonConfig(NonNull<u16>);
 
+// SAFETY: the registers are mapped for all CPUs, and stay mapped.
+unsafe impl Send for CommonConfig {}
+
 impl CommonConfig {
     /// Indices of the registers.
     const CONFIG_VECTOR: usize = 16 / 2;

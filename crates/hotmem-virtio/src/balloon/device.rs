@@ -233,11 +233,19 @@ impl<T: Transport> Device<T> {
     /// never free the memory of the queues.
     #[expect(clippy::result_large_err, reason = "the error is the device, which the caller had")]
     pub fn stop<M: Memory>(mut self, memory: &mut M) -> Result<(), Device<T>> {
-        if !reset(&mut self.transport) {
-            return Err(self);
+        if self.stop_in_place(memory) { Ok(()) } else { Err(self) }
+    }
+
+    /// Resets the device and takes back all memory that it holds, as [`stop`](Self::stop) does, for a
+    /// kernel whose stack is too small to move the device. Returns `false` if the reset does not
+    /// complete; the memory is then not taken back. The next poll starts the device again.
+    #[must_use]
+    pub fn stop_in_place<M: Memory>(&mut self, memory: &mut M) -> bool {
+        let is_reset = reset(&mut self.transport);
+        if is_reset {
+            memory.device_reset();
         }
-        memory.device_reset();
-        Ok(())
+        is_reset
     }
 
     /// Returns the driver, whose status and counters can be read.

@@ -56,7 +56,7 @@ pub(in crate::kernel) fn run(
             }
             *entry = Some(bound);
         }
-        for (device, mut bound) in devices().zip(bound_memory.into_iter().flatten()) {
+        for (device, mut bound) in devices().zip(bound_memory.iter_mut().filter_map(Option::take)) {
             if as_ram {
                 rounds.check(device, &bound, engine, 0, checks_all);
                 bound = rounds.use_as_ram(device, bound, engine, checks_all);
@@ -101,6 +101,7 @@ struct Device {
 }
 
 impl Device {
+    #[inline(never)]
     fn announce(
         number: usize,
         persistent: &PersistentRange,
@@ -126,6 +127,7 @@ struct Rounds<'a> {
 
 impl Rounds<'_> {
     /// Uses the memory as RAM, and binds it again.
+    #[inline(never)]
     fn use_as_ram(
         &mut self,
         device: &Device,
@@ -165,6 +167,7 @@ impl Rounds<'_> {
         bound
     }
 
+    #[inline(never)]
     fn bind(&mut self, device: &Device, engine: &mut Engine) -> BoundMemory {
         WATCHDOG.enter(Step::Nvdimm);
         let before = free_and_engine_frames();
@@ -222,6 +225,7 @@ impl Rounds<'_> {
 
     /// Checks descriptors, and reports them together with `data`, the number of frames of data that
     /// were checked.
+    #[inline(never)]
     fn check(
         &mut self,
         device: &Device,

@@ -4,26 +4,23 @@ use super::Session;
 use crate::kernel::acpi_hotplug::AcpiHotplug;
 use crate::kernel::attached_device::{AttachedDevice, InterruptSource};
 use crate::kernel::balloon::Balloon;
-use crate::kernel::device::{self, is_driven, is_virtio_mem};
+use crate::kernel::device::{is_driven, is_virtio_mem};
 use crate::kernel::dimms::Dimms;
 use crate::kernel::edu::Edu;
-use crate::kernel::engine::online_type;
 use crate::kernel::entropy::Entropy;
 use crate::kernel::fatal::{give_up, must};
 use crate::kernel::limits::MAX_DEVICES;
 use crate::kernel::pci::MAX_PORTS;
 use crate::kernel::pinned_memory::PinnedRanges;
 use crate::kernel::progress::{TICKS_WITHOUT_IRQ, WATCHDOG, start_ticking};
-use crate::kernel::transport::{ConnectedDevice, InterruptMode};
+use crate::kernel::transport::ConnectedDevice;
 use crate::kernel::trap::{self, take_messages};
 use crate::kernel::vectors::{MSI_VECTORS, Message};
-use hotmem_guest::cmdline;
 use hotmem_guest::event::Event;
 use hotmem_guest::layout::DIRECT_MAP_BYTES;
 use hotmem_guest::slot::Action;
 use hotmem_guest::virtio_mmio::MmioDevice;
 use hotmem_guest::watchdog::Step;
-use hotmem_virtio::mem::Leftover;
 use virtio_drivers::transport::pci::bus::{DeviceFunction, DeviceFunctionInfo};
 use virtio_drivers::transport::pci::virtio_device_type;
 use virtio_drivers::transport::{DeviceType, Transport};
@@ -114,14 +111,14 @@ impl Session<'_> {
         }
     }
 
+    #[inline(never)]
     fn attach_balloon(&mut self, connected: ConnectedDevice, port: Option<usize>) {
-        let started = Balloon::start(connected, port, self.options);
-        let (balloon, memory) = must("virtio-balloon", started);
-        self.report.event(&balloon.event());
-        self.balloon = Some(balloon);
-        self.engine.hooks.balloon = Some(memory);
+        let memory = &mut self.engine.hooks.balloon;
+        let started = Balloon::start(connected, port, self.options, self.balloon, memory);
+        self.report.event(&must("virtio-balloon", started).event());
     }
 
+    #[inline(never)]
     fn attach_memory(&mut self, connected: ConnectedDevice, port: Option<usize>) {
         let number = self.free_device_number();
         let ConnectedDevice { transport, interrupt_mode } = connected;
@@ -130,17 +127,9 @@ impl Session<'_> {
             mode: interrupt_mode,
             is_pending: false,
         };
-        let (mut device, queue) = must("virtio-mem", device::start(transport));
-        device.set_leftover(match self.options.leftover {
-            cmdline::Leftover::Adopt => Leftover::Adopt,
-            cmdline::Leftover::Unplug => Leftover::UnplugAll,
-        });
-        if interrupt_mode == InterruptMode::Polling {
-            device.suppress_interrupts();
-        }
-        let online = online_type(self.options.online);
-        let attached =
-            AttachedDevice::new((device, queue), interrupt, port, online, self.clock.now_us());
+        let now_us = self.clock.now_us();
+        let started = AttachedDevice::start(transport, interrupt, port, self.options, now_us);
+        let attached = must("virtio-mem", started);
         self.report.event(&attached.event(number));
         let region = attached.region();
         if region.end().phys_addr() > DIRECT_MAP_BYTES {
@@ -158,6 +147,7 @@ impl Session<'_> {
     }
 
     /// Handles events of a hot-plug slot.
+    #[inline(never)]
     pub(super) fn watch_port(&mut self, port: usize) {
         match self.buses.watch(port) {
             Action::Nothing => {}
@@ -180,6 +170,7 @@ impl Session<'_> {
     }
 
     /// Handles hot-plug events of ACPI.
+    #[inline(never)]
     pub(super) fn watch_acpi(&mut self) {
         let Some(mut hotplug) = self.acpi_hotplug.take() else { return };
         for change in hotplug.changes() {
@@ -250,22 +241,23 @@ impl Session<'_> {
         if let Some(entropy) = self.entropy.take_if(|entropy| entropy.is_in_slot(port)) {
             entropy.stop();
         }
-        if let Some(balloon) = self.balloon.take_if(|balloon| balloon.is_in_slot(port))
-            && let Some(mut memory) = self.engine.hooks.balloon.take()
+        if self.balloon.as_ref().is_some_and(|balloon| balloon.is_in_slot(port))
+            && let Some(memory) = &mut self.engine.hooks.balloon
         {
-            balloon.stop(&mut memory);
+            Balloon::stop(self.balloon, memory);
+            self.engine.hooks.balloon = None;
             self.report.event(&Event::BalloonLost { why: &"its removal was requested" });
         }
         let is_in_slot = |attached: &Option<AttachedDevice>| {
             attached.as_ref().is_some_and(|attached| attached.port == Some(port))
         };
         let Some(number) = self.devices.iter().position(is_in_slot) else { return true };
-        let Some(attached) = self.devices[number].take_if(|attached| attached.is_removable())
-        else {
+        let place = &mut self.devices[number];
+        let Some(attached) = place.as_ref().filter(|attached| attached.is_removable()) else {
             return false;
         };
         let (node, region) = (attached.node(), attached.region());
-        attached.stop();
+        AttachedDevice::stop(place);
         let hotplug = &mut self.engine.hotplug;
         // The driver has announced the part of the region that it can use.
         let announced = hotplug.regions().find(|&(_, range)| region.covers(range));

@@ -13,10 +13,11 @@ use hotmem_guest::event::Event;
 impl Session<'_> {
     /// Handles a change of a memory slot, or continues a removal. Returns whether there may be more to
     /// do.
+    #[inline(never)]
     pub(super) fn step_dimms(&mut self) -> bool {
-        let Some(dimms) = &mut self.dimms else { return false };
+        let Some(dimms) = &mut *self.dimms else { return false };
         let start_us = self.clock.now_us();
-        let Some(progress) = dimms.step(&mut self.engine) else { return false };
+        let Some(progress) = dimms.step(self.engine) else { return false };
         let Progress::Ready(outcome) = progress else { return true };
         let us = self.clock.now_us().saturating_sub(start_us);
         let online = || Bytes(FRAMES.counts().online * FRAME_SIZE);

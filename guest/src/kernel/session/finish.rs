@@ -21,7 +21,7 @@ use x86_64::instructions::interrupts;
 
 impl Session<'_> {
     pub(super) fn is_over(&mut self) -> bool {
-        if let Some(bursts) = &self.bursts {
+        if let Some(bursts) = &*self.bursts {
             return bursts.are_over();
         }
         let balloon_is_ready = self.balloon.as_ref().is_none_or(Balloon::has_requested_size);
@@ -38,7 +38,10 @@ impl Session<'_> {
         }
     }
 
-    pub(super) fn finish(mut self) -> Verdict {
+    /// Makes the final checks of a run that is over. If they succeed, starts the next kernel, if there
+    /// is one.
+    #[inline(never)]
+    pub(crate) fn finish(&mut self) -> Verdict {
         WATCHDOG.enter(Step::Verify);
         let cpus = other_cpus();
         if self.options.memory_written_by_cpus != Bytes::ZERO {
@@ -92,12 +95,12 @@ impl Session<'_> {
     }
 
     /// Resets the devices, which keep their plugged memory, and starts the next kernel.
-    pub(super) fn hand_over(mut self, next: NextKernel) -> ! {
+    pub(super) fn hand_over(&mut self, next: NextKernel) -> ! {
         let plugged =
             self.devices().fold(Bytes::ZERO, |sum, attached| sum + attached.driver().plugged());
         self.report.event(&Event::HandOver { plugged });
-        self.devices.iter_mut().filter_map(Option::take).for_each(AttachedDevice::stop);
-        (self.entropy, self.balloon) = (None, None);
+        self.devices.iter_mut().for_each(AttachedDevice::stop);
+        (self.entropy, *self.balloon) = (None, None);
         interrupts::disable();
         give_up(format_args!("next kernel: {}", next.start(self.engine.space())))
     }

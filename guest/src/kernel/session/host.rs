@@ -17,6 +17,7 @@ const MIN_HALT: Duration = Duration::from_millis(1);
 impl Session<'_> {
     /// Checks pinned memory after the balloon has changed its size. If the balloon is empty, pins
     /// one more range.
+    #[inline(never)]
     pub(super) fn check_pinned(&mut self) {
         let (Some(pinned), Some(balloon_size)) =
             (&mut self.pinned_ranges, self.unchecked_balloon_size)
@@ -40,8 +41,9 @@ impl Session<'_> {
     }
 
     /// Runs some steps of the balloon's driver, and reports events.
+    #[inline(never)]
     pub(super) fn step_balloon(&mut self) -> balloon::Progress {
-        let (Some(balloon), Some(memory)) = (&mut self.balloon, &mut self.engine.hooks.balloon)
+        let (Some(balloon), Some(memory)) = (&mut *self.balloon, &mut self.engine.hooks.balloon)
         else {
             return balloon::Progress::Idle;
         };
@@ -49,7 +51,7 @@ impl Session<'_> {
         let progress = match balloon.step(now, memory) {
             Err(failure) if failure.device_holds_no_memory() => {
                 self.report.event(&Event::BalloonLost { why: &failure });
-                (self.balloon, self.engine.hooks.balloon) = (None, None);
+                (*self.balloon, self.engine.hooks.balloon) = (None, None);
                 return balloon::Progress::Idle;
             }
             progress => must("virtio-balloon", progress),
@@ -83,8 +85,9 @@ impl Session<'_> {
 
     /// Starts the page-fault bursts that are due on other CPUs. Reports the results after the last
     /// burst.
+    #[inline(never)]
     pub(super) fn step_bursts(&mut self) {
-        let Some(bursts) = &mut self.bursts else { return };
+        let Some(bursts) = &mut *self.bursts else { return };
         let reporter = self.engine.hooks.balloon.as_mut().and_then(BalloonMemory::reporter);
         let statistics = reporter.map(|reporter| reporter.statistics()).unwrap_or_default();
         if let Some(event) = bursts.step(self.clock.now_us(), statistics) {

@@ -22,19 +22,20 @@ use hotmem_virtio::mem::{Progress, Status};
 
 impl Session<'_> {
     /// Runs one step of a device's driver. Returns `None` if there is no such device.
+    #[inline(never)]
     pub(super) fn step_device(&mut self, number: usize) -> Option<Progress> {
         let attached = self.devices[number].as_mut()?;
         let now_us = self.clock.now_us();
         let (plugged, requests) =
             (attached.driver().plugged(), attached.driver().statistics().requests);
-        let Engine { hotplug, hooks } = &mut self.engine;
+        let Engine { hotplug, hooks } = &mut *self.engine;
         let now = Duration::from_micros(now_us);
         let mut memory = must("virtio-mem", attached.memory.bind(hotplug, hooks));
         let progress = attached.device.poll(now, 1, &mut memory);
         drop(memory);
         let missing_frames = attached.memory.take_missing_frames();
         attached.set_target(now_us, plugged, requests);
-        attached.query_zone(plugged, &mut self.engine);
+        attached.query_zone(plugged, self.engine);
         // The driver is ready only with a failure, after which it does nothing.
         if let Progress::Ready(failure) = progress {
             give_up(format_args!("virtio-mem: device {number}: {failure}"));
@@ -55,6 +56,7 @@ impl Session<'_> {
     }
 
     /// Reports that a requested size was reached, or cannot be reached at the moment.
+    #[inline(never)]
     pub(super) fn report_status(&mut self, number: usize) {
         let Some(attached) = &mut self.devices[number] else { return };
         match attached.driver().status() {

@@ -48,7 +48,7 @@ impl Session<'_> {
     /// will return any.
     fn request_from_balloon(&mut self) -> bool {
         let KernelHooks { balloon: memory, workload, .. } = &mut self.engine.hooks;
-        let (Some(balloon), Some(memory)) = (&self.balloon, memory) else { return false };
+        let (Some(balloon), Some(memory)) = (&*self.balloon, memory) else { return false };
         let will_return = balloon.request_back(workload.missing_frames(), memory);
         if will_return {
             workload.try_again();
