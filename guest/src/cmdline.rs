@@ -53,6 +53,9 @@ pub struct Options {
     pub churn: bool,
     /// Whether NMIs allocate and free memory (`hotmem.nmis`).
     pub nmis: bool,
+    /// Whether the kernel calls a function recursively until its stack overflows, which ends the run
+    /// (`hotmem.overflow`).
+    pub overflow: bool,
     /// The bursts in which other CPUs allocate, clear and free memory, if any (`hotmem.faults`).
     pub faults: Option<Faults>,
     /// The total size of the kernel's own objects on its heap (`hotmem.heap`).
@@ -117,6 +120,7 @@ impl Default for Options {
             poison: None,
             churn: false,
             nmis: false,
+            overflow: false,
             faults: None,
             heap: Bytes::ZERO,
             pin: false,
@@ -236,6 +240,7 @@ impl Options {
             "poison" => self.poison = Some(value.parse().ok()?),
             "churn" => self.churn = parse_switch(value)?,
             "nmis" => self.nmis = parse_switch(value)?,
+            "overflow" => self.overflow = parse_switch(value)?,
             "faults" => self.faults = Some(parse_faults(value)?),
             "heap" => self.heap = parse_size(value)?,
             "pin" => self.pin = parse_switch(value)?,

@@ -1,6 +1,6 @@
 //! Switches from PVH's 32-bit entry to 64-bit mode, and calls [`super::kernel_main`].
 
-use super::image::{BOOT_PAGES, KERNEL_BASE, PAGE_FLAGS, STACK_BYTES, STACK_MARK, TABLE_FLAGS};
+use super::image::{BOOT_PAGES, KERNEL_BASE, PAGE_FLAGS, STACK_BYTES, TABLE_FLAGS};
 use core::arch::global_asm;
 
 // XEN_ELFNOTE_PHYS32_ENTRY: paging off, flat 32-bit segments, `start_info` in ebx, interrupts
@@ -32,6 +32,23 @@ pvh_start:
     xorl %ecx, %eax
     testl $0x200000, %eax
     jz no_long_mode
+    # Map the 2 MiB around the stack by pages of 4 KiB, without the guard page.
+    movl $boot_guard - {base}, %eax
+    andl $0xffe00000, %eax
+    orl ${table_flags}, %eax
+    movl $boot_guard_table - {base}, %edi
+3:  movl %eax, (%edi)
+    addl $0x1000, %eax
+    addl $8, %edi
+    testl $0x1ff000, %eax
+    jnz 3b
+    movl $boot_guard - {base}, %eax
+    shrl $12, %eax
+    andl $511, %eax
+    movl $0, boot_guard_table - {base}(, %eax, 8)
+    movl $boot_guard - {base}, %eax
+    shrl $21, %eax
+    movl $boot_guard_table - {base} + {table_flags}, boot_kernel_directory - {base}(, %eax, 8)
     movl $0x80000000, %eax
     cpuid
     cmpl $0x80000001, %eax
@@ -69,8 +86,6 @@ pvh_start:
     movl %eax, %gs
     movl %eax, %ss
     leaq boot_stack_top(%rip), %rsp
-    movabsq ${mark}, %rax
-    movq %rax, boot_stack(%rip)
     xorl %ebp, %ebp
     movl %esi, %edi
     call {kernel_main}
@@ -125,9 +140,12 @@ boot_direct_directory:
     .fill 512 - {pages}, 8, 0
 
     .section .bss.boot_stack, "aw", @nobits
-    .balign 16
-    .globl boot_stack
-boot_stack:
+    .balign 4096
+boot_guard_table:
+    .skip 4096
+    .globl boot_guard
+boot_guard:                             # not mapped at its virtual address
+    .skip 4096
     .skip {stack}
 boot_stack_top:
     "#,
@@ -136,7 +154,6 @@ boot_stack_top:
     page_flags = const PAGE_FLAGS,
     pages = const BOOT_PAGES,
     stack = const STACK_BYTES,
-    mark = const STACK_MARK,
     kernel_main = sym super::kernel_main,
     options(att_syntax)
 );

@@ -9,9 +9,9 @@ pub(crate) const MAPPED_BYTES: u64 = BOOT_PAGES << 21;
 /// The number of 2 MiB pages of the boot mapping.
 pub(crate) const BOOT_PAGES: u64 = 8;
 /// The size of the boot stack.
-pub(crate) const STACK_BYTES: u64 = 256 << 10;
-/// The value of the stack's lowest word, unless the stack was overrun.
-pub(crate) const STACK_MARK: u64 = 0x5afe_57ac_4bed_f00d;
+pub(crate) const STACK_BYTES: u64 = 32 << 10;
+/// The size of the page below the boot stack, which is not mapped.
+const GUARD_BYTES: u64 = 4 << 10;
 /// Flags of an entry for a table: present, writable, accessed, dirty.
 pub(crate) const TABLE_FLAGS: u64 = 0x63;
 /// Flags of an entry for a 2 MiB page.
@@ -26,16 +26,14 @@ unsafe extern "C" {
     static kernel_start: u8;
     /// One past the image's last byte, `.bss` included.
     static kernel_end: u8;
-    /// The stack's lowest word.
-    static boot_stack: u64;
+    /// The page below the boot stack.
+    static boot_guard: u8;
 }
 
-/// Returns whether the stack was overrun. No unmapped page lies below the stack, so an overrun
-/// causes no fault, and the kernel must check for it.
-pub(crate) fn stack_is_overrun() -> bool {
-    // SAFETY: the boot code has written `boot_stack`, and nothing writes to it unless the stack is
-    // overrun.
-    unsafe { (&raw const boot_stack).read_volatile() != STACK_MARK }
+/// Returns whether `addr` lies in the page below the boot stack, which is not mapped.
+pub(crate) fn is_guard(addr: u64) -> bool {
+    let guard = (&raw const boot_guard).expose_provenance() as u64;
+    addr.wrapping_sub(guard) < GUARD_BYTES
 }
 
 /// Returns the first root entry, which maps the kernel at its physical address.

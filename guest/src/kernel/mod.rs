@@ -13,6 +13,7 @@ mod descriptors;
 mod device;
 mod device_error;
 mod dimms;
+mod double_fault;
 mod edu;
 mod engine;
 mod entropy;
@@ -103,6 +104,9 @@ extern "C" fn kernel_main(start_info: u64) -> ! {
     let cmdline = must("command line", info.cmdline(&boot_mapping, CMDLINE.take()));
     let (cmdline, next) = cmdline::split(cmdline);
     let options = must("command line", Options::parse(cmdline));
+    if options.overflow {
+        double_fault::overflow_stack(0);
+    }
     // Without an 8254 the ticks begin when the local APIC is found.
     let ticks = start_ticking(TICKS, &options).ok().map(|()| TICKS);
     let entries = must("memory map", info.memory_map(&boot_mapping, MEMORY_MAP.take()));

@@ -4,7 +4,7 @@ use super::fatal::give_up;
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// A place for a value that exists once, and that is too large for a stack of 16 KiB.
+/// A place for a value that exists once, and that is too large for a small stack.
 pub(crate) struct Place<T> {
     is_taken: AtomicBool,
     value: UnsafeCell<T>,

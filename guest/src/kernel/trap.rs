@@ -8,7 +8,7 @@ use super::flush::answer_flush;
 use super::progress::WATCHDOG;
 use super::this_cpu::ThisCpu;
 use super::vectors::{FIRST_MSI_VECTOR, FLUSH, MSI_VECTORS, TICK};
-use super::{image, lapic, machine_check, moving_pages, nmi, pic, pit, wakeup};
+use super::{double_fault, image, lapic, machine_check, moving_pages, nmi, pic, pit, wakeup};
 use core::arch::global_asm;
 use core::sync::atomic::{AtomicU16, AtomicU32, Ordering::Relaxed};
 use hotmem::Platform;
@@ -20,6 +20,7 @@ use x86_64::registers::control::Cr2;
 use x86_64::structures::DescriptorTablePointer;
 
 const NMI: u8 = 2;
+const DOUBLE_FAULT: usize = 8;
 const PAGE_FAULT: u64 = 14;
 const MACHINE_CHECK: u8 = 18;
 const VECTORS: usize = TICK as usize + 1;
@@ -59,13 +60,18 @@ struct TrapFrame {
     rip: u64,
 }
 
-/// Loads the IDT. From now on exceptions and interrupts are handled here.
+/// Loads the IDT and the stack of double faults. From now on exceptions and interrupts are handled here.
 pub(crate) fn load() {
     static GATES: Once<[Gate; VECTORS]> = Once::new();
     let stub = |vector: usize| (&raw const trap_stubs).expose_provenance() + STUB_BYTES * vector;
-    let gates = GATES.call_once(|| core::array::from_fn(|vector| Gate::new(stub(vector) as u64)));
+    let gates = GATES.call_once(|| {
+        let mut gates = core::array::from_fn(|vector| Gate::new(stub(vector) as u64));
+        gates[DOUBLE_FAULT].options |= double_fault::STACK_NUMBER;
+        gates
+    });
     let limit = u16::try_from(size_of_val(gates) - 1).unwrap_or(u16::MAX);
     let base = VirtAddr::from_ptr(gates);
+    double_fault::load(ThisCpu.cpu());
     // SAFETY: `gates` is static, and each gate points to one of the stubs below.
     unsafe { tables::lidt(&DescriptorTablePointer { limit, base }) }
 }
@@ -176,9 +182,6 @@ extern "C" fn handle_trap(frame: &TrapFrame) {
 
 /// Handles a tick of the timer.
 fn tick() {
-    if image::stack_is_overrun() {
-        give_up("the stack is overrun");
-    }
     if WATCHDOG.tick().is_some() {
         give_up("watchdog: no progress");
     }
@@ -190,6 +193,9 @@ fn handle_exception(frame: &TrapFrame) {
     let is_not_present = frame.vector == PAGE_FAULT && frame.error_code & 1 == 0;
     if is_not_present && moving_pages::wait_for_page(Cr2::read_raw()) {
         return;
+    }
+    if to_usize(frame.vector) == DOUBLE_FAULT && image::is_guard(Cr2::read_raw()) {
+        give_up(format_args!("the stack has overflowed at {:#x}", frame.rip));
     }
     const NAMES: [&str; 22] = [
         "divide error",

@@ -25,6 +25,15 @@ fn an_invalid_key_or_value_ends_the_guest_with_an_error_that_names_it() {
 }
 
 #[test]
+fn an_overflow_of_the_guests_stack_ends_the_run_with_that_reason() {
+    let config = config(Bytes::gib(1)).with_guest_option("overflow", "on");
+    match error_of(&config) {
+        Error::BailOut(reason) => assert!(reason.contains("the stack has overflowed"), "{reason}"),
+        other => panic!("{other}"),
+    }
+}
+
+#[test]
 fn the_error_has_the_message_of_qemu() {
     let no_kernel = Config { kernel: "/nowhere/kernel".into(), ..config(Bytes::gib(1)) };
     let message = error_of(&no_kernel).to_string();
