@@ -231,7 +231,7 @@ impl<P: Platform, M: Mapping, H: Hooks> Memory for BoundMemory<'_, '_, P, M, H> 
                     match PfnRange::with_len(part.start(), half) {
                         Some(less) if !less.is_empty() => part = less,
                         _ => {
-                            self.memory.missing_frames = error.missing_frames();
+                            self.memory.missing_frames = missing_frames(&error);
                             return Err(error.into());
                         }
                     }
@@ -396,6 +396,16 @@ const MIN_WINDOW_FRAMES: u64 = 64 * SECTION_FRAMES as u64;
 fn last(range: PfnRange, frames: u64) -> PfnRange {
     let start = Pfn::new(range.end().number().saturating_sub(frames));
     start.map_or(range, |start| range.split_at(start).1)
+}
+
+/// Returns the number of frames of kernel memory that must be free before the same addition can
+/// succeed, or 0 if it was refused for another reason.
+fn missing_frames(error: &AddError) -> u64 {
+    match error {
+        AddError::NoMetadata(bytes) => bytes.frames(),
+        AddError::NoTables { frames, .. } => *frames,
+        AddError::Range(_) | AddError::TooManyNodes(_) => 0,
+    }
 }
 
 impl<P: Platform> fmt::Debug for HotplugMemory<'_, P> {

@@ -251,20 +251,6 @@ impl From<RangeError> for AddError {
     }
 }
 
-impl AddError {
-    /// Returns the number of frames of kernel memory that must be free before the same addition can
-    /// succeed, or 0 if it was refused for another reason. A kernel can free as many frames
-    /// meanwhile, for example by asking a balloon for them.
-    #[must_use]
-    pub const fn missing_frames(&self) -> u64 {
-        match self {
-            AddError::NoMetadata(bytes) => bytes.frames(),
-            AddError::NoTables { frames, .. } => *frames,
-            AddError::Range(_) | AddError::TooManyNodes(_) => 0,
-        }
-    }
-}
-
 impl fmt::Display for AddError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -17,7 +17,7 @@
 //! | `last_change.rs` | the word that a CPU changed last, and a guess of the word's value |
 //! | `class.rs`, `zone.rs` | the classes of pageblocks that trees lead to; zones |
 //! | `handles.rs` | handles: a section, a pageblock, the pageblocks of a section in a range |
-//! | `grain.rs` | what a divided pageblock is for |
+//! | `grain.rs`, `block_grain.rs` | what a divided pageblock is for |
 //! | `hint.rs` | conversion between handles and the numbers that CPUs keep as hints |
 //! | `search.rs`, `read_count.rs` | finding sections; the number of words that this reads |
 //! | `store.rs` | the type that contains all words of an instance |
@@ -28,6 +28,7 @@
 mod announced;
 mod bitmap;
 mod bitmaps;
+mod block_grain;
 mod block_state;
 mod class;
 mod cursor;
