@@ -8,7 +8,7 @@
 //! LMBs of a partition).
 
 use super::Hotplug;
-use super::policy::{Group, PlannedFrames, Policy};
+use super::policy::{Group, Planned, PlannedFrames, Policy};
 use super::zone_counts::ByZone;
 use super::zone_part::ZonePart;
 use crate::addr::PfnRange;
@@ -20,9 +20,9 @@ use crate::words::{Announced, Class, NodeId, NodeIndex, RegionIndex, SectionPart
 
 impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     /// Chooses a zone for the first part of `range`. All of `range` is offline and in one region.
-    /// Returns the zone, and the part that comes online in it. `planned` counts the frames for
-    /// which this request has already chosen a zone, and which are not online yet, on all nodes.
-    pub(super) fn choose(&self, range: PfnRange, planned: PlannedFrames) -> (Zone, PfnRange) {
+    /// Returns the zone, and the part that comes online in it. `planned` is what this request has
+    /// already chosen, on all nodes.
+    pub(super) fn choose(&self, range: PfnRange, planned: Planned) -> (Zone, PfnRange) {
         let Some(region) = self.words().announced_at(range.start()).or_violation() else {
             return (Zone::Kernel, range);
         };
@@ -72,7 +72,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         region: Announced<'_>,
         node: NodeIndex,
         Ratio { percent: ratio, per_node }: Ratio,
-        planned: PlannedFrames,
+        Planned { frames: planned, kernel_part }: Planned,
     ) -> (Zone, PfnRange) {
         let in_region = ByZone::online_of(region.entry);
         let group = Group::of(region.entry);
@@ -89,7 +89,9 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
             Group::Dynamic { unit } => {
                 let part = range.chunks(unit).next().or_violation().unwrap_or(range);
                 let unit = part.align_outward(unit).intersection(region.range);
-                if self.online_in(unit, Zone::Kernel) {
+                // A part on an earlier node may be in the same unit. Whether it is online by now
+                // must not matter: see `partition`.
+                if kernel_part.overlaps(unit) || self.online_in(unit, Zone::Kernel) {
                     return (Zone::Kernel, part);
                 }
                 (part, part.frames())

@@ -4,7 +4,7 @@
 //! memory has poisoned frames, one of its frames may hold the frame bitmaps of its section. If the
 //! kernel promises what free memory [contains](crate::Contents), the memory is filled.
 
-use super::policy::PlannedFrames;
+use super::policy::Planned;
 use super::{Hotplug, OnlineType};
 use crate::addr::PfnRange;
 use crate::frames::descriptor_pageblocks;
@@ -126,7 +126,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         kind: OnlineType,
     ) -> impl Iterator<Item = (PfnRange, Zone)> + use<'_, P, M> {
         let mut remaining = range;
-        let mut planned = PlannedFrames::default();
+        let mut planned = Planned::nothing();
         Outlined(core::iter::from_fn(move || {
             if remaining.is_empty() {
                 return None;
@@ -137,7 +137,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
                 OnlineType::AsBefore => self.zone_run(remaining),
                 OnlineType::Online => self.choose(remaining, planned),
             };
-            *planned.get_mut(zone) += run.frames();
+            planned.add(run, zone);
             remaining = remaining.split_at(run.end()).1;
             Some((run, zone))
         }))

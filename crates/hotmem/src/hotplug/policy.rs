@@ -2,8 +2,9 @@
 //! region's memory.
 
 use super::zone_counts::ByZone;
+use crate::addr::PfnRange;
 use crate::geometry::{PAGEBLOCK_FRAMES, PFN_LIMIT};
-use crate::words::Entry;
+use crate::words::{Entry, Zone};
 
 /// The rule by which the engine chooses the zone of memory that comes online as
 /// [`Online`](super::OnlineType::Online).
@@ -88,3 +89,26 @@ impl Policy {
 /// The number of frames, by zone, that earlier parts of the same request are to put online in that
 /// zone.
 pub(super) type PlannedFrames = ByZone;
+
+/// What a request has already chosen for its earlier parts, which are not online yet, or have just
+/// come online.
+#[derive(Clone, Copy)]
+pub(super) struct Planned {
+    pub(super) frames: PlannedFrames,
+    /// The last part that is to be kernel memory.
+    pub(super) kernel_part: PfnRange,
+}
+
+impl Planned {
+    pub(super) fn nothing() -> Planned {
+        Planned { frames: PlannedFrames::default(), kernel_part: PfnRange::EMPTY }
+    }
+
+    /// Records that `part`, the part after all earlier ones, is to be in `zone`.
+    pub(super) fn add(&mut self, part: PfnRange, zone: Zone) {
+        *self.frames.get_mut(zone) += part.frames();
+        if zone == Zone::Kernel {
+            self.kernel_part = part;
+        }
+    }
+}

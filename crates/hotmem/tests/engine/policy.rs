@@ -247,3 +247,35 @@ fn an_invalid_unit_counts_as_the_nearest_valid_one() {
         assert_eq!(plug(&mut hotplug, device), [(State::OnlineMovable, BLOCKS_PER_SECTION)]);
     }
 }
+
+/// Records the zones to which it has agreed.
+#[derive(Default)]
+struct AgreedZones(Vec<(PfnRange, Zone)>);
+
+impl Hooks for AgreedZones {
+    fn going_online(&mut self, range: PfnRange, zone: Zone) -> Result<(), Veto> {
+        self.0.push((range, zone));
+        Ok(())
+    }
+}
+
+/// The unit begins on node 1, which has no boot memory, so that part is kernel memory. The rest is on
+/// node 0, whose boot memory would allow movable memory.
+#[test]
+fn a_unit_on_two_nodes_comes_online_in_the_zone_to_which_the_kernel_agreed() {
+    let (frames, memory) = (Frames::new(OneCpu), Memory::new(6 * SECTION));
+    let mut hotplug = boot(&frames, &memory, 4 * SECTION);
+    hotplug.settings.policy = Policy::AutoMovable { ratio_percent: 301, per_node: true };
+    let unit = range(4 * SECTION, 2 * SECTION);
+    let group = Group::Dynamic { unit: 2 * SECTION };
+    hotplug.announce(Announce { group, nodes_vary: true, ..unit.into() }).unwrap();
+    let parts: Vec<PfnRange> = unit.chunks(SECTION).collect();
+    for (&part, node) in parts.iter().zip([NodeId(1), NodeId(0)]) {
+        hotplug.add(AddRequest { node: Some(node), ..part.into() }).unwrap();
+    }
+    let mut agreed = AgreedZones::default();
+    hotplug.online(unit, OnlineType::Online, &mut agreed).unwrap();
+    assert_eq!(agreed.0, [(parts[0], Zone::Kernel), (parts[1], Zone::Kernel)]);
+    assert_eq!(runs(&hotplug, unit), [(State::Online, 2 * BLOCKS_PER_SECTION)]);
+    frames.validated().unwrap();
+}

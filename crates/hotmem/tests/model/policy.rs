@@ -60,6 +60,7 @@ impl Machine<'_> {
         let region = region.expect("`requested` is in one region");
         let mut answer = vec![];
         let (mut decided_kernel, mut decided_movable) = (0, 0);
+        let mut kernel_part = PfnRange::EMPTY;
         for (node, run) in model.node_runs(requested) {
             match self.policy {
                 Policy::ContigZones { movable_node } => {
@@ -82,10 +83,12 @@ impl Machine<'_> {
                         per_node,
                         decided_kernel,
                         decided_movable,
+                        kernel_part,
                     };
                     answer.extend(balance.decide(run));
                     decided_kernel = balance.decided_kernel;
                     decided_movable = balance.decided_movable;
+                    kernel_part = balance.kernel_part;
                 }
             }
         }
@@ -121,6 +124,8 @@ struct Balance<'a, 'f> {
     /// The numbers of frames for which the zone is decided already, but which are not online yet.
     decided_kernel: u64,
     decided_movable: u64,
+    /// The last part for which kernel memory is decided.
+    kernel_part: PfnRange,
 }
 
 impl Balance<'_, '_> {
@@ -151,11 +156,16 @@ impl Balance<'_, '_> {
                         let block = self.model.block_of(frame);
                         block.online && !block.movable
                     };
-                    !numbers(unit).any(is_kernel_memory) && self.fits(part.frames())
+                    !numbers(unit).any(is_kernel_memory)
+                        && !self.kernel_part.overlaps(unit)
+                        && self.fits(part.frames())
                 }
             };
             *(if movable { &mut self.decided_movable } else { &mut self.decided_kernel }) +=
                 part.frames();
+            if !movable {
+                self.kernel_part = part;
+            }
             answer.extend(part.chunks(PAGEBLOCK).map(|_| movable));
         }
         answer
