@@ -4,6 +4,7 @@ use super::boot_memory::LOW_END;
 use super::device::{self, MemDevice};
 use super::device_error::DeviceError;
 use super::engine::{BUDGET, Engine, online_type};
+use super::fatal::must;
 use super::memory::FRAMES;
 use super::this_cpu::ThisCpu;
 use super::transport::{DeviceTransport, InterruptMode};
@@ -197,6 +198,6 @@ impl AttachedDevice {
         *place = None;
         // SAFETY: `queue` was allocated when the device was started. Dropping the device has reset
         // it, so it does not access the frames any more, and freeing them cannot fail.
-        let _ = unsafe { FRAMES.fill_and_free_raw(queue) };
+        must("virtio-mem", unsafe { FRAMES.fill_and_free_raw(queue) });
     }
 }

@@ -4,7 +4,7 @@
 //! the hooks to migrate memory.
 
 use super::device_error::DeviceError;
-use super::fatal::give_up;
+use super::fatal::{give_up, must};
 use super::memory::FRAMES;
 use super::queue_memory::queue_memory;
 use super::this_cpu::ThisCpu;
@@ -152,7 +152,7 @@ impl Balloon {
         *place = None;
         // SAFETY: the queues were allocated when the device was started. The device was reset, so
         // it does not access the frames any more, and freeing them cannot fail.
-        let _ = unsafe { FRAMES.fill_and_free_raw(queues) };
+        must("virtio-balloon", unsafe { FRAMES.fill_and_free_raw(queues) });
     }
 
     /// Acknowledges an interrupt by a line, which may be shared. Returns whether this device had

@@ -4,6 +4,7 @@
 //! MSI-X.
 
 use super::device_error::DeviceError;
+use super::fatal::must;
 use super::memory::FRAMES;
 use super::queue_memory::queue_memory;
 use super::transport::{ConnectedDevice, DeviceTransport, InterruptMode};
@@ -126,7 +127,7 @@ impl Entropy {
         // SAFETY: `self.frames` were allocated when the device was started. Dropping the transport
         // has reset the device, so it does not access the frames any more, and freeing them cannot
         // fail.
-        let _ = unsafe { FRAMES.fill_and_free_raw(self.frames) };
+        must("virtio-rng", unsafe { FRAMES.fill_and_free_raw(self.frames) });
     }
 }
 

@@ -9,6 +9,7 @@
 
 use super::memory::AddressSpace;
 use super::migratable_window::MigratableWindow;
+use super::place::Place;
 use core::alloc::Layout;
 use core::ptr::NonNull;
 use hotmem::{Bytes, Migration, Pfn, PfnRange};
@@ -16,7 +17,6 @@ use hotmem_directmap::{PAGE_BYTES, UNUSED};
 use hotmem_guest::layout::WINDOW_PAGES;
 use hotmem_guest::to_usize;
 use hotmem_pgtable::{Batch, Flags};
-use spin::MutexGuard;
 use talc::TalcLock;
 use talc::base::Talc;
 use talc::base::binning::Binning;
@@ -25,8 +25,8 @@ use talc::source::Source;
 #[global_allocator]
 static HEAP: TalcLock<spin::Mutex<()>, Pages> = TalcLock::new(Pages::unmapped());
 
-/// The batch of the window, which [`open`] takes and keeps.
-static BATCH: spin::Mutex<Batch> = spin::Mutex::new(Batch::new());
+/// The batch of the window, which [`open`] takes.
+static BATCH: Place<Batch> = Place::new(Batch::new());
 
 /// The start of the window, at the start of the last 16 TiB of the address space. The second half
 /// of these 16 TiB contains the kernel's image.
@@ -59,7 +59,7 @@ pub(crate) struct HeapUse {
 pub(crate) fn open(space: &AddressSpace, tables_below: Pfn) {
     // Accessed and Dirty are set in advance, so that no access has to set them.
     let flags = UNUSED | Flags::ACCESSED_DIRTY;
-    let batch = MutexGuard::leak(BATCH.lock());
+    let batch = BATCH.take();
     HEAP.lock().source.memory =
         Some(MigratableWindow::new(space, BASE, flags, tables_below, batch));
 }

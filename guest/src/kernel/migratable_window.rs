@@ -3,7 +3,7 @@
 //! The reverse map records the address of the page that maps each frame. To migrate frames, their
 //! pages are made not present, copied, and mapped to other frames.
 
-use super::fatal::give_up;
+use super::fatal::{give_up, must};
 use super::memory::{
     AddressSpace, DIRECT_MAP_OFFSET, FRAME_WORDS, FRAMES, FlushAll, alloc_frames, supported,
 };
@@ -195,6 +195,6 @@ fn free_frame(frame: Pfn) {
         REVERSE_MAP.clear(frame);
         // SAFETY: `allocate_frame_for` has allocated the frame, no page maps the frame any more,
         // and the frame is freed once, so freeing cannot fail.
-        let _ = unsafe { FRAMES.fill_and_free_raw(frame) };
+        must("pages", unsafe { FRAMES.fill_and_free_raw(frame) });
     }
 }

@@ -9,6 +9,7 @@ use super::fatal::give_up;
 use super::flush::{answer_flush, flush_all};
 use super::memory::{AddressSpace, FRAME_WORDS};
 use super::migratable_window::{BATCH_PAGES, MigratableWindow};
+use super::place::Place;
 use super::progress::WATCHDOG;
 use super::quiesce;
 use super::this_cpu::ThisCpu;
@@ -24,7 +25,6 @@ use hotmem_guest::frame_words;
 use hotmem_guest::pattern::mix_bits;
 use hotmem_guest::to_usize;
 use hotmem_pgtable::Batch;
-use spin::MutexGuard;
 
 /// The virtual address of the first page.
 const BASE: u64 = 0xffff_f080_0000_0000;
@@ -38,8 +38,8 @@ const BURST: u32 = 16;
 
 /// The pages' frames. A CPU that faults on a page that is not present waits for the lock.
 static MEMORY: spin::Mutex<Option<MigratableWindow>> = spin::Mutex::new(None);
-/// The batch of the window, which [`open`] takes and keeps.
-static BATCH: spin::Mutex<Batch> = spin::Mutex::new(Batch::new());
+/// The batch of the window, which [`open`] takes.
+static BATCH: Place<Batch> = Place::new(Batch::new());
 /// The state of each page when the dirty bits were last cleared.
 static DIRTY_CHECKS: spin::Mutex<[DirtyCheck; MAX_PAGES]> =
     spin::Mutex::new([DirtyCheck::UNWRITTEN; MAX_PAGES]);
@@ -114,7 +114,7 @@ fn is_written_in(page: u64, phase: u64) -> bool {
 
 /// Opens the window that contains the pages. The window's page tables lie below `tables_below`.
 pub(crate) fn open(space: &AddressSpace, tables_below: Pfn) {
-    let batch = MutexGuard::leak(BATCH.lock());
+    let batch = BATCH.take();
     *MEMORY.lock() = Some(MigratableWindow::new(space, BASE, UNUSED, tables_below, batch));
 }
 

@@ -4,6 +4,7 @@
 
 use super::clock::Clock;
 use super::edu::{Edu, TransferUnfinished};
+use super::fatal::must;
 use super::hooks::KernelMapping;
 use super::memory::{FRAME_WORDS, FRAMES, alloc_frames, virt};
 use super::this_cpu::ThisCpu;
@@ -172,7 +173,7 @@ fn alloc(request: AllocRequest) -> Result<PfnRange, PinnedError> {
 
 fn free(frames: PfnRange) {
     // SAFETY: `alloc` has allocated the frames, and they are freed once, so freeing cannot fail.
-    let _ = unsafe { FRAMES.fill_and_free_raw(frames) };
+    must("pinned memory", unsafe { FRAMES.fill_and_free_raw(frames) });
 }
 
 fn data_word(index: u64) -> u64 {

@@ -12,8 +12,8 @@ use anyhow::{Result, bail};
 use hotmem::Bytes;
 use std::time::{Duration, Instant};
 
-/// The size of the DIMM whose insertion ends the guest after the last step. Without it, the guest would
-/// end while that step is still measured.
+/// The size of the DIMM whose insertion ends the guest after the last step. Without it, the guest
+/// would end while that step is still measured.
 const LAST_DIMM: Bytes = Bytes::mib(128);
 
 /// What a run with DIMMs does.
@@ -51,13 +51,11 @@ impl Plan {
         self.check()?;
         let config = guests.config(self.guest, self.policy, Bytes::ZERO)?;
         let events = self.count * self.steps + 1;
-        // QEMU may place each DIMM at a multiple of 1 GiB.
-        let gaps = Bytes::gib(u64::from(self.count) + 8);
         let config = Config {
             // Without a node, QEMU has no proximity domain for the slots.
             nodes: vec![config.boot_memory],
             memory_slots: self.count + 1,
-            max_memory: Some(config.boot_memory + self.memory + gaps),
+            max_memory: Some(config.boot_memory + self.memory + LAST_DIMM),
             ..config.with_guest_option("exit", format!("resizes:{events}"))
         };
         Ok(match self.touch {

@@ -11,14 +11,10 @@ fn slots(exit: &str) -> Config {
     Config { nodes, ..config(Bytes::ZERO).with_guest_option("exit", exit) }
 }
 
-fn boot(config: &Config) -> (Vm, u64) {
+fn boot(config: &Config) -> Vm {
     let mut vm = Vm::start(config).unwrap();
-    let booted = |event: &Event| match *event {
-        Event::Boot { boot_memory, .. } => Some(boot_memory),
-        _ => None,
-    };
-    let (boot_memory, _) = vm.wait("boot", booted).unwrap();
-    (vm, boot_memory)
+    vm.wait("boot", |event| matches!(event, Event::Boot { .. }).then_some(())).unwrap();
+    vm
 }
 
 fn insert(vm: &mut Vm, name: &str, mib: u64, node: u32) {
@@ -118,7 +114,7 @@ fn dimms_are_added_used_and_removed_and_their_slots_are_used_again() {
 fn check_slots_are_used_again(machine: &'static str) {
     let config = slots("resizes:8").with_touched_memory(Bytes::mib(192));
     let config = Config { machine, ..config };
-    let (mut vm, _) = boot(&config);
+    let mut vm = boot(&config);
     let mib = Bytes::mib;
     insert(&mut vm, "0", 256, 1);
     assert_eq!(wait_added(&mut vm), Dimm { slot: 0, size: mib(256), node: 1 });
@@ -150,7 +146,7 @@ fn a_dimm_that_is_present_at_the_start_is_added() {
     let mut config = slots("resizes:1");
     config.other_device_options = vec!["pc-dimm,id=dimm0,memdev=cold,node=1"];
     config.other_objects = vec!["memory-backend-ram,id=cold,size=256M"];
-    let (mut vm, _) = boot(&config);
+    let mut vm = boot(&config);
     let added = Dimm { slot: 0, size: Bytes::mib(256), node: 1 };
     assert_eq!(wait_added(&mut vm), added);
     vm.finish().unwrap();
@@ -160,7 +156,7 @@ fn a_dimm_that_is_present_at_the_start_is_added() {
 fn a_refused_dimm_is_ejected_and_a_dimm_in_use_is_kept_until_its_memory_can_move() {
     let config = slots("resizes:3").with_guest_option("vetoes", 1);
     let config = config.with_guest_option("release", "off").with_touched_memory(Bytes::mib(768));
-    let (mut vm, _) = boot(&config);
+    let mut vm = boot(&config);
     insert(&mut vm, "0", 128, 0);
     let (slot, why) = wait_refused(&mut vm);
     assert_eq!(slot, 0);
@@ -191,7 +187,7 @@ fn a_refused_dimm_is_ejected_and_a_dimm_in_use_is_kept_until_its_memory_can_move
 
 #[test]
 fn dimms_that_share_a_section_are_added_or_refused_with_a_reason() {
-    let (mut vm, _) = boot(&slots("resizes:4"));
+    let mut vm = boot(&slots("resizes:4"));
     insert(&mut vm, "0", 130, 0);
     wait_added(&mut vm);
     // QEMU places this DIMM right after the first, in a section that belongs to node 0.

@@ -1,6 +1,6 @@
 //! Releases connectors without memory. An earlier request has acquired them and then failed, and
-//! the platform did not take them back, or did not answer. QEMU takes connectors back only during a removal that it
-//! has requested.
+//! the platform did not take them back, or did not answer. QEMU takes connectors back only during a
+//! removal that it has requested.
 
 use super::{Error, FinalState, Flow, Machine, OpenRequest, Step};
 use crate::connectors::{Connectors, MAX_LIST_LEN};

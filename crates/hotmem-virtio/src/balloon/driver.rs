@@ -67,10 +67,7 @@ impl Driver {
     /// gave to the device.
     #[must_use]
     pub fn new(features: Features, config: &RawConfig) -> Driver {
-        let limits = DeviceLimits {
-            answer_timeout: Self::DEFAULT_ANSWER_TIMEOUT,
-            max_report_ranges: Ranges::MAX_LEN,
-        };
+        let limits = DeviceLimits::with_answer_timeout(Self::DEFAULT_ANSWER_TIMEOUT);
         Driver::with_limits(features, config, limits)
     }
 

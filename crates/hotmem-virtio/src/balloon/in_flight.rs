@@ -1,5 +1,6 @@
 //! Waits for the device's answer to a request.
 
+use super::message::Ranges;
 use super::queues::Queue;
 use super::status::Counters;
 use super::step::{Action, Step};
@@ -12,6 +13,13 @@ pub(super) struct DeviceLimits {
     pub(super) answer_timeout: Duration,
     /// The maximal number of ranges in a report.
     pub(super) max_report_ranges: usize,
+}
+
+impl DeviceLimits {
+    /// Returns the limits of a device with this time limit and reports of any number of ranges.
+    pub(super) fn with_answer_timeout(answer_timeout: Duration) -> DeviceLimits {
+        DeviceLimits { answer_timeout, max_report_ranges: Ranges::MAX_LEN }
+    }
 }
 
 /// A request that is with the device.

@@ -73,8 +73,7 @@ pub(super) fn negotiate<T: Transport>(
     let numbers = Queues::find(offered, |number| transport.max_queue_size(number) > 0)
         .map_err(InitError::Queue)?;
     let config = read_config(transport, features).map_err(InitError::Transport)?;
-    let limits =
-        DeviceLimits { answer_timeout: options.answer_timeout, max_report_ranges: Ranges::MAX_LEN };
+    let limits = DeviceLimits::with_answer_timeout(options.answer_timeout);
     let mut negotiated = Negotiated { features, numbers, config, limits };
     for queue in Queue::ALL {
         let Some(number) = negotiated.accepted_number(queue) else { continue };

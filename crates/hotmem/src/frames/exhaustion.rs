@@ -141,8 +141,8 @@ impl<P: Platform> Frames<P> {
                     continue;
                 }
                 let Some(parked) = parked else { return Err(AllocError::OutOfMemory) };
-                // The search that follows is not one too many: each range is parked only when its
-                // request is polled.
+                // Search once more for each range that was taken back. This ends, because a request
+                // parks its memory again only when it is polled.
                 if self.recall(parked) {
                     rounds_left += 1;
                 }

@@ -51,11 +51,11 @@ impl<P: Platform> Frames<P> {
         }
     }
 
-    /// Publishes a pageblock if all its frames are free, unless it is this CPU's hint, or the hint of
-    /// its node for this CPU: otherwise, a CPU that allocates and frees one frame again and again would divide and publish the
-    /// pageblock each time. There is an exception. If the pageblock has the mark that the host was
-    /// lent some of its frames, it is published even if it is the hint, because if it had several
-    /// lenders, only an owner of the pageblock can clear the mark. Returns false if the pageblock
+    /// Publishes a pageblock if all its frames are free, unless it is this CPU's hint, or the hint
+    /// of its node for this CPU: otherwise, a CPU that allocates and frees one frame again and again
+    /// would divide and publish the pageblock each time. There is an exception. If the pageblock has
+    /// the mark that the host was lent some of its frames, it is published even if it is a hint,
+    /// because if it had several lenders, only an owner of the pageblock can clear the mark. Returns false if the pageblock
     /// stays divided.
     fn publish_if_all_free(
         &self,

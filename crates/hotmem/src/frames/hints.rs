@@ -262,9 +262,9 @@ impl<P: Platform> Frames<P> {
         self.words.hinted_block(self.cpu().block(zone, grain).load(Ordering::Acquire))
     }
 
-    /// Returns the pageblocks of one zone that are hints of any CPU or node. A slow free may have made a
-    /// pageblock a hint before the pageblock changed its zone, so the hints of both zones are
-    /// checked.
+    /// Returns the pageblocks of one zone that are hints of any CPU or node. A slow free may have
+    /// made a pageblock a hint before the pageblock changed its zone, so the hints of both zones
+    /// are checked.
     pub(super) fn hinted_blocks(&self, zone: Zone) -> impl Iterator<Item = Block<'_>> {
         let hints = self.cpus_with_records().flat_map(Cpu::blocks).chain(self.node_hints());
         let named = hints.filter_map(|hint| self.words.hinted_block(hint.load(Ordering::Acquire)));

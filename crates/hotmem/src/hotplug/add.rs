@@ -217,14 +217,6 @@ impl<P: Platform> Addition<'_, P> {
     pub fn table_runs(&self) -> impl Iterator<Item = PfnRange> {
         self.unused_tables.runs()
     }
-
-    /// Returns the frames that were allocated for page tables and descriptors, or the first run of
-    /// them, for tests.
-    #[doc(hidden)]
-    #[must_use]
-    pub fn tables(&self) -> PfnRange {
-        self.unused_tables.run()
-    }
 }
 
 impl<P: Platform> Drop for Addition<'_, P> {

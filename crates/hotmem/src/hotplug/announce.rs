@@ -75,7 +75,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         self.check_neighbours(range, node, nodes_vary)?;
         let index = self.announce_new(range, node)?;
         self.clear_hole_marks(range);
-        Ok(self.set_id_and_group(index, group, nodes_vary))
+        Ok(self.set_id_and_properties(index, group, nodes_vary))
     }
 
     /// Checks that no region overlaps `range`, and, unless its `nodes_vary`, that no other node has
@@ -122,7 +122,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     }
 
     /// Sets the identifier and the properties of a new region. Returns the identifier.
-    pub(super) fn set_id_and_group(
+    pub(super) fn set_id_and_properties(
         &mut self,
         index: RegionIndex,
         group: Group,

@@ -98,7 +98,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
             .and_then(|()| words.announce(region, node_id, true, &mut source));
         if let Some(index) = announced.or_violation() {
             words.set_node(region, node);
-            self.set_id_and_group(index, Group::None, false);
+            self.set_id_and_properties(index, Group::None, false);
         }
         supply.unused()
     }

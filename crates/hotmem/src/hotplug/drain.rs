@@ -89,7 +89,8 @@ impl<'f, P: Platform> ParkedWindow<'f, P> {
         let ParkedWindow { isolation, last_in_use, futile_tries } = self;
         let range = isolation.range();
         match isolation.unpark() {
-            // The number of live frames has served its purpose.
+            // The number of live frames is read only when a window was just isolated, so it is not
+            // kept.
             Some(isolation) => Ok(Window { last_in_use, futile_tries, ..Window::of(isolation) }),
             None => Err(range),
         }

@@ -19,7 +19,7 @@ use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES, SECTION_MASK};
 use crate::invariant::OrViolation;
 use crate::mapping::Mapping;
 use crate::platform::Platform;
-use crate::words::{Block, Class, NodeIndex, SectionPart, SectionRef, Zone};
+use crate::words::{Class, NodeIndex, SectionPart, SectionRef, Zone};
 
 /// What has just happened to a range.
 #[derive(Clone, Copy)]
@@ -59,31 +59,33 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     /// Clears the marks of holes in `range`. `range` is being announced or added, so no part of it
     /// is a hole any more.
     pub(super) fn clear_hole_marks(&mut self, range: PfnRange) {
-        self.change_hole_marks(range, |block| block.state().clear_hole_mark());
+        self.change_hole_marks(range, |section, blocks| {
+            section.blocks(blocks).for_each(|block| block.state().clear_hole_mark());
+        });
     }
 
     /// Marks the pageblocks of `range` as holes, in sections with boot memory. `range` has just been
     /// withdrawn.
     pub(super) fn set_hole_marks(&mut self, range: PfnRange) {
         let words = self.words();
-        self.change_hole_marks(range, |block| {
-            let has_boot_memory =
-                block.section().blocks(SECTION_MASK).any(|block| block.is_boot(words));
-            if has_boot_memory && block.state().load().is_unused() {
-                block.state().set_hole();
+        self.change_hole_marks(range, |section, blocks| {
+            if section.blocks(SECTION_MASK & !blocks).any(|block| block.is_boot(words)) {
+                let unused =
+                    section.blocks(blocks).filter(|block| block.state().load().is_unused());
+                unused.for_each(|block| block.state().set_hole());
             }
         });
     }
 
-    /// Calls `change` for each pageblock of `range` in sections that may have boot memory, and counts
-    /// the holes that this makes or fills.
-    fn change_hole_marks(&mut self, range: PfnRange, change: impl Fn(Block<'_>)) {
+    /// Calls `change` for the pageblocks of `range` in each section that may have boot memory, and
+    /// counts the holes that this makes or fills.
+    fn change_hole_marks(&mut self, range: PfnRange, change: impl Fn(SectionRef<'_>, u64)) {
         if !self.zones.may_have_boot_memory(range) {
             return;
         }
         for SectionPart { section, blocks } in self.section_parts(range) {
             let before = hole_frames_in(section, blocks).cast_signed();
-            section.blocks(blocks).for_each(&change);
+            change(section, blocks);
             let made = hole_frames_in(section, blocks).cast_signed() - before;
             for zone in Zone::ALL {
                 if section.available(Class::online(zone)) != 0 {

@@ -41,8 +41,8 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
 
     /// Calls `each` for every online pageblock of `run`, the lowest first, with the number of its
     /// frames that are in use. The numbers are a snapshot. Isolated pageblocks that are drained
-    /// count as free. Frames that are no RAM count as free, and frames that hold metadata as used. A poisoned frame also counts as
-    /// used, even if it has no owner any more.
+    /// count as free. Frames that are no RAM count as free, and frames that hold metadata as used. A
+    /// poisoned frame also counts as used, even if it has no owner any more.
     ///
     /// Cost: one load for each section, and two cache lines for each pageblock that is not wholly
     /// free.

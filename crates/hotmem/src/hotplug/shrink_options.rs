@@ -3,8 +3,8 @@
 use crate::addr::PfnRange;
 use crate::geometry::PAGEBLOCK_FRAMES;
 
-/// The memory that a [`Shrink`](crate::Shrink) takes. A [`PfnRange`] converts to options that take all of it.
-/// Counts are in frames.
+/// The memory that a [`Shrink`](crate::Shrink) takes. A [`PfnRange`] converts to options that take
+/// all of it. Counts are in frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ShrinkOptions {
     /// The range to take memory from.
@@ -20,8 +20,9 @@ pub struct ShrinkOptions {
     /// keeps one online unit isolated, so that the kernel cannot allocate again the frames that it
     /// frees there: the highest unit first, then a lower unit each time, and after the lowest unit
     /// the highest again. It isolates none if the blocker is a veto, or too little free memory.
-    /// [`Shrink::cancel`](crate::Shrink::cancel) releases the unit. An allocation that would fail takes it back; the next
-    /// poll then tells the kernel by [`Hooks::offline_cancelled`](crate::Hooks::offline_cancelled).
+    /// [`Shrink::cancel`](crate::Shrink::cancel) releases the unit. An allocation that would fail
+    /// takes it back; the next poll then tells the kernel by
+    /// [`Hooks::offline_cancelled`](crate::Hooks::offline_cancelled).
     pub is_persistent: bool,
 }
 

@@ -94,12 +94,6 @@ impl<'f, P: Platform> SpareFrames<'f, P> {
         Some(frame)
     }
 
-    /// Returns the run that the next frame is taken from.
-    #[cfg(feature = "internals")]
-    pub(super) fn run(&self) -> PfnRange {
-        self.list.run
-    }
-
     /// Returns all runs, in the order in which their frames are taken.
     #[cfg(feature = "internals")]
     pub(super) fn runs(&self) -> impl Iterator<Item = PfnRange> {

@@ -10,6 +10,7 @@ mod supply;
 use super::engine::Engine;
 use super::flush::flush_all;
 use super::memory::{AddressSpace, alloc_frames, virt};
+use crate::kernel::fatal::must;
 use core::fmt;
 use core::mem::MaybeUninit;
 use core::ptr::NonNull;
@@ -102,7 +103,7 @@ impl BoundMemory {
         BoundMemory::of_device(engine.space(), region, parameters).inspect_err(|_| {
             // SAFETY: the memory was just attached and nothing uses it, so detaching it cannot
             // fail.
-            let _ = unsafe { engine.hotplug.detach(region) };
+            must("NVDIMM", unsafe { engine.hotplug.detach(region) });
         })
     }
 

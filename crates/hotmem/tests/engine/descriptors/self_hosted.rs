@@ -177,7 +177,7 @@ fn descriptors_stay_while_memory_that_they_describe_is_being_added() {
         let addition = instance
             .with(|hotplug, _| hotplug.prepare_add(range(WHOLE_SECTION + PAGEBLOCK, PAGEBLOCK)))
             .unwrap();
-        assert_eq!(addition.tables().frames(), 0);
+        assert_eq!(addition.table_runs().count(), 0);
         let blocker = Blocker { range: descriptor_block, kind: BlockerKind::Metadata };
         assert_eq!(instance.shrink(descriptor_block, PAGEBLOCK), (PAGEBLOCK, Some(blocker)));
         instance.with(|hotplug, _| hotplug.commit_add(addition)).unwrap();
