@@ -55,8 +55,8 @@ impl<P: Platform> Frames<P> {
     /// of its node for this CPU: otherwise, a CPU that allocates and frees one frame again and again
     /// would divide and publish the pageblock each time. There is an exception. If the pageblock has
     /// the mark that the host was lent some of its frames, it is published even if it is a hint,
-    /// because if it had several lenders, only an owner of the pageblock can clear the mark. Returns false if the pageblock
-    /// stays divided.
+    /// because if it had several lenders, only an owner of the pageblock can clear the mark. Returns
+    /// false if the pageblock stays divided.
     fn publish_if_all_free(
         &self,
         block: Block<'_>,
