@@ -7,7 +7,8 @@ use hotmem::Platform;
 
 /// A [`Platform`] for a kernel that numbers its CPUs only after the allocator is in use. Every CPU
 /// has number 0 until [`set_cpu`](Self::set_cpu) is called. CPUs with the same number allocate
-/// correctly, but more slowly.
+/// correctly, but more slowly. Existing kernels report how many pages are in use, so the engine
+/// [counts](Platform::COUNTS_ALLOCATED) them.
 ///
 /// ```
 /// use hotmem::{Frames, Platform};
@@ -54,6 +55,8 @@ impl Default for ConfigurablePlatform {
 }
 
 impl Platform for ConfigurablePlatform {
+    const COUNTS_ALLOCATED: bool = true;
+
     #[inline]
     fn cpu(&self) -> usize {
         // Acquire pairs with Release in `set_cpu`.

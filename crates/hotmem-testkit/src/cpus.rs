@@ -26,6 +26,8 @@ impl Cpus {
 }
 
 impl Platform for Cpus {
+    const COUNTS_ALLOCATED: bool = true;
+
     fn cpu(&self) -> usize {
         CPU.get()
     }

@@ -8,6 +8,11 @@ use crate::words::NodeId;
 /// what to do about missing or reportable memory. Each instance has its own value of this type, so
 /// one process can have many instances.
 pub trait Platform {
+    /// Whether the engine counts the frames that callers allocate and free, for
+    /// [`Frames::allocated_frames`](crate::Frames::allocated_frames). Each allocation and each free
+    /// then costs one atomic read-modify-write more.
+    const COUNTS_ALLOCATED: bool = false;
+
     /// Returns the number of the CPU that runs the caller. The number is **only a hint**: two CPUs
     /// may return the same one, and a thread may move to another CPU right after the call. A wrong
     /// number costs time, but never correctness. The engine calls this often and from any context,

@@ -75,7 +75,7 @@ impl<P: Platform> Frames<P> {
     /// [`AllocError`]; nothing has changed then.
     #[inline(always)]
     pub fn alloc(&self, request: AllocRequest) -> Result<Allocation<'_, P>, AllocError> {
-        self.alloc_range(request).map(|range| Allocation { frames: self, range })
+        self.alloc_range(request).map(|range| self.give(range))
     }
 
     /// Allocates as [`alloc`](Self::alloc) does. If that finds no memory, searches all memory within
@@ -95,7 +95,14 @@ impl<P: Platform> Frames<P> {
             Err(AllocError::OutOfMemory | AllocError::Busy) => self.alloc_run_anywhere(&request),
             result => result,
         }?;
-        Ok(Allocation { frames: self, range })
+        Ok(self.give(range))
+    }
+
+    /// Makes a caller the owner of `range`, which was allocated for it.
+    #[inline(always)]
+    fn give(&self, range: PfnRange) -> Allocation<'_, P> {
+        self.count_allocated(range.frames());
+        Allocation { frames: self, range }
     }
 
     /// Frees `range`, which may be a part of an allocation, or span several allocations.
@@ -117,6 +124,9 @@ impl<P: Platform> Frames<P> {
     /// succeed: the second one frees it if it was allocated again after the first one.
     #[inline]
     pub unsafe fn free_raw(&self, range: PfnRange) -> Result<(), RangeError> {
+        if P::COUNTS_ALLOCATED {
+            return self.free_and_count(range, Frames::free_range);
+        }
         self.free_range_inlined(range)
     }
 
@@ -133,7 +143,7 @@ impl<P: Platform> Frames<P> {
     /// # Errors
     /// Those of [`free_raw`](Self::free_raw). Nothing is written if a frame is not allocated.
     pub unsafe fn fill_and_free_raw(&self, range: PfnRange) -> Result<(), RangeError> {
-        self.fill_and_free(range)
+        self.free_and_count(range, Frames::fill_and_free)
     }
 }
 
@@ -200,6 +210,7 @@ impl<P: Platform> Drop for Allocation<'_, P> {
         if !self.range.is_empty() {
             // The frames are allocated, and only this value may free them, so this cannot fail.
             self.frames.free_range_inlined(self.range).or_violation();
+            self.frames.count_freed(self.range.frames());
         }
     }
 }

@@ -40,6 +40,7 @@ impl<P: Platform> Frames<P> {
             }
             filled += 1 + self.take_more_in_pageblock(*first, &request, remaining);
         }
+        self.count_allocated(filled as u64);
         Ok(filled)
     }
 
@@ -62,6 +63,7 @@ impl<P: Platform> Frames<P> {
             let (run, after_run) = remaining.split_at(len);
             remaining = after_run;
             if self.free_word(first, bits) {
+                self.count_freed(len as u64);
                 continue;
             }
             // Free each frame alone, so that poisoned frames are quarantined and the error names
@@ -69,6 +71,9 @@ impl<P: Platform> Frames<P> {
             for &frame in run {
                 let freed =
                     PfnRange::with_len(frame, 1).map_or(Ok(()), |one| self.free_range_inlined(one));
+                if freed.is_ok() {
+                    self.count_freed(1);
+                }
                 result = result.and(freed);
             }
         }

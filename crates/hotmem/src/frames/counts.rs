@@ -1,5 +1,5 @@
 //! Counts frames by state. The counts are computed from the words: this is slow, but the fast paths
-//! need not update any counts.
+//! need not update any counts. `allocated.rs` has a count that costs little to read.
 
 use super::Frames;
 use crate::addr::PfnRange;

@@ -1,7 +1,8 @@
 //! Holds the engine's record of one CPU: its hints, its cursors, a pointer to the word that it last
-//! freed a frame into, the word that it changed last, and its counts of hiding steps.
+//! freed a frame into, the word that it changed last, its counts of hiding steps, and the number of
+//! frames that callers allocated on it.
 
-use crate::sync::{AtomicU32, AtomicU64, Ordering, const_unless_loom, sequential};
+use crate::sync::{AtomicU32, AtomicU64, Ordering, const_unless_loom, sequential, untracked};
 use crate::words::{Cursor, Grain, Hint, LastChange, LastFreed, NO_HINT, Zone};
 
 /// A CPU's record. It fills two cache lines, because some processors fetch lines in pairs.
@@ -16,6 +17,8 @@ pub(super) struct Cpu {
     pub(super) last_change: LastChange,
     pub(super) hiding_steps_started: AtomicU32,
     pub(super) hiding_steps_ended: AtomicU32,
+    /// The frames that callers allocated on this CPU, less those that they freed on it.
+    pub(super) allocated: untracked::AtomicU64,
 }
 
 impl Cpu {
@@ -32,6 +35,7 @@ impl Cpu {
                 last_change: LastChange::new(),
                 hiding_steps_started: AtomicU32::new(0),
                 hiding_steps_ended: AtomicU32::new(0),
+                allocated: untracked::AtomicU64::new(0),
             }
         }
     }

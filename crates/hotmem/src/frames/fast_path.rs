@@ -45,17 +45,19 @@ pub enum FastFree {
 impl<P: Platform> FastPath for Frames<P> {
     #[inline(always)]
     fn alloc_frame_fast(&self, cpu: usize) -> Option<u64> {
-        self.cpus.get_inlined(cpu).take_at_cursor(Zone::Kernel)
+        let frame = self.cpus.get_inlined(cpu).take_at_cursor(Zone::Kernel)?;
+        self.count_allocated(1);
+        Some(frame)
     }
 
     #[inline(always)]
     unsafe fn free_frame_fast(&self, frame: Pfn, cpu: usize) -> FastFree {
         let cpu = self.cpus.get_inlined(cpu);
-        match cpu.last_freed.free(frame, &cpu.last_change) {
-            None => FastFree::Nothing,
-            Some(freed) if is_complete(cpu, freed, frame) => FastFree::Complete,
-            Some(_) => FastFree::Incomplete,
-        }
+        let Some(freed) = cpu.last_freed.free(frame, &cpu.last_change) else {
+            return FastFree::Nothing;
+        };
+        self.count_freed(1);
+        if is_complete(cpu, freed, frame) { FastFree::Complete } else { FastFree::Incomplete }
     }
 
     fn complete_free(&self, frame: Pfn) {

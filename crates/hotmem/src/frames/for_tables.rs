@@ -58,6 +58,7 @@ impl<P: Platform> Frames<P> {
         if self.table_reserve.frames().any(|reserved| frame.contains(reserved)) {
             return Err(RangeErrorKind::NotAllocated.at(frame));
         }
+        self.count_freed(frame.frames());
         self.free_tables(frame);
         Ok(())
     }

@@ -111,6 +111,7 @@ impl<'f, P: Platform> LentMemory<'f, P> {
             }
             // The record has said that the frames are allocated.
             self.frames.fill_and_free(part).or_violation();
+            self.frames.count_freed(part.frames());
         }
         Ok(())
     }

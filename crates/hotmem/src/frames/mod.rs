@@ -35,6 +35,7 @@
 //! | `exhaustion.rs` | the decision between "out of memory" and "busy" |
 //! | `wakeup.rs` | the step that wakes the reporter; what it shares with the allocator |
 //! | `contents.rs` | the contents of free memory |
+//! | `allocated.rs` | the number of frames that callers have allocated, for platforms that ask for it |
 //! | `counts.rs`, `headroom.rs` | counts of frames by state; the check that enough frames are free |
 //! | `bloom_filter.rs` | the set of hinted pageblocks and sections that `headroom.rs` has counted |
 //! | `neighbourhood_set.rs` | the set of neighbourhoods in which CPUs work, for `claim.rs` |
@@ -44,6 +45,7 @@
 //! | `for_tables.rs`, `table_reserve.rs` | frames for page tables and descriptors, and the reserve of such frames |
 //! | `reserved.rs`, `not_ram.rs`, `reserved_bitmaps.rs` | the frames of boot memory that are still reserved, or are no RAM |
 
+mod allocated;
 mod allocation;
 mod batch;
 mod blocks;

@@ -71,6 +71,7 @@ impl<P: Platform> Frames<P> {
             let part_frames = if is_whole_pageblock { PAGEBLOCK_FRAMES } else { BITMAP_WORD_BITS };
             for part in block_range.chunks(part_frames as u64) {
                 self.fill_and_free(part)?;
+                self.count_freed(part.frames());
                 self.reserved.clear(part);
                 freed(part);
             }

@@ -194,6 +194,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         }
         self.mark_holes(region, kernel_map);
         self.count_holes(region, Change::Online);
+        self.frames.count_allocated(reserved);
         PartRecord::change(self.words(), node, part, |record| {
             record.holes += online - ram;
             record.unmanaged_frames += reserved;

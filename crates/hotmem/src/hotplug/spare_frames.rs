@@ -106,8 +106,10 @@ impl<'f, P: Platform> SpareFrames<'f, P> {
         core::iter::once(self.list.run).chain(others).filter(|run| !run.is_empty())
     }
 
-    /// Adds a run, which is allocated.
+    /// Adds a run, which is allocated. The mapping will take it or give it back, so it counts as
+    /// allocated by a caller from now on.
     fn push(&mut self, run: PfnRange) {
+        self.frames.count_allocated(run.frames());
         if self.list.run.is_empty() {
             self.list.run = run;
             return;
@@ -140,6 +142,7 @@ impl<P: Platform> Drop for SpareFrames<'_, P> {
     fn drop(&mut self) {
         let mut next = Some(self.list.run).filter(|run| !run.is_empty()).or_else(|| self.pop());
         while let Some(run) = next {
+            self.frames.count_freed(run.frames());
             self.frames.free_tables(run);
             next = self.pop();
         }

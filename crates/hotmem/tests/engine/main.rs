@@ -2,6 +2,7 @@
 //! generic, so each further program would compile all of it again.
 
 mod address_bounds;
+mod allocated;
 mod allocation;
 mod arbitrary;
 mod batch;

@@ -110,6 +110,9 @@ impl Machine<'_> {
         let free: u64 =
             numbers.map(|number| self.check_block(range(number * PAGEBLOCK, PAGEBLOCK))).sum();
         assert_eq!(self.model.frames.counts().free, free);
+        let is_used = |state: &&FrameState| matches!(state, FrameState::Used(_));
+        let used = self.model.frame_states.iter().filter(is_used).count() as u64;
+        assert_eq!(self.model.frames.allocated_frames(), Some(used));
         self.check_zones();
         self.model.check_descriptors();
     }

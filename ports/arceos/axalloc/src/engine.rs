@@ -6,7 +6,9 @@ use axerrno::{AxError, AxResult};
 use core::alloc::Layout;
 use core::mem::take;
 use core::ptr::{NonNull, without_provenance};
-use hotmem::{AllocError, AllocRequest, BootMap, Bytes, Frames, Hotplug, NoHooks, Pfn, PfnRange};
+use hotmem::{
+    AllocError, AllocRequest, BootMap, Bytes, Frames, Hotplug, NoHooks, Pfn, PfnRange, ZonePart,
+};
 use hotmem_heap::Heap;
 use hotmem_port::lock_api::Mutex;
 use hotmem_port::{
@@ -102,6 +104,17 @@ pub(crate) fn alloc_frames(request: AllocRequest) -> AxResult<usize> {
         AllocError::Bad(_) => AxError::InvalidInput,
     })?;
     Ok(LINEAR.pointer(frames.into_raw().start()).addr())
+}
+
+pub(crate) fn used_frames() -> usize {
+    FRAMES.allocated_frames().expect("`ConfigurablePlatform` counts allocated frames") as usize
+}
+
+pub(crate) fn online_frames() -> usize {
+    let hotplug = HOTPLUG.lock();
+    let Some(hotplug) = &*hotplug else { return 0 };
+    let zones = hotplug.nodes().flat_map(|node| ZonePart::ALL.map(|part| hotplug.zone(node, part)));
+    zones.map(|zone| zone.present as usize).sum()
 }
 
 pub(crate) fn free_frames(start: usize, pages: usize) {

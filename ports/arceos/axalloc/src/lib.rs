@@ -71,6 +71,16 @@ impl GlobalAllocator {
         engine::alloc_frames(request.aligned((align as u64).div_ceil(FRAME_SIZE)))
     }
 
+    /// Returns the number of pages in use: those that were allocated, and those of the heap.
+    pub fn used_pages(&self) -> usize {
+        engine::used_frames()
+    }
+
+    /// Returns the number of pages that are free, apart from the few that the engine uses for itself.
+    pub fn available_pages(&self) -> usize {
+        engine::online_frames().saturating_sub(engine::used_frames())
+    }
+
     /// Frees pages.
     pub fn dealloc_pages(&self, start: usize, pages: usize, _: UsageKind) {
         engine::free_frames(start, pages);

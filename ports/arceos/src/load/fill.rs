@@ -5,7 +5,7 @@ mod mixed;
 
 use crate::fw_cfg;
 use alloc::vec::Vec;
-use axalloc::FRAMES;
+use axalloc::{FRAMES, global_allocator};
 use axstd::println;
 use checked_memory::CheckedMemory;
 use core::{iter, mem};
@@ -30,7 +30,7 @@ impl Load {
     /// is set. A mixed load frees all but what stays in use.
     pub fn use_memory(&mut self, keep: bool) {
         let words: usize = if self.is_mixed {
-            mixed::run(&mut self.allocations, FRAMES.counts().free)
+            mixed::run(&mut self.allocations, free_frames())
         } else {
             self.allocations.extend(iter::from_fn(|| CheckedMemory::new(LEN)));
             self.allocations.iter().map(CheckedMemory::len).sum()
@@ -54,4 +54,14 @@ impl Load {
     fn check(&self) {
         self.allocations.iter().for_each(CheckedMemory::check);
     }
+}
+
+/// Returns the number of free frames, as ArceOS's interface reports it. Checks that it differs from
+/// the engine's count by what the engine uses for itself, and by what other threads do meanwhile.
+fn free_frames() -> u64 {
+    let available = global_allocator().available_pages() as u64;
+    let counts = FRAMES.counts();
+    let expected = counts.free + counts.words + counts.bitmaps;
+    assert!(available.abs_diff(expected) < 64, "{available} pages are available: {counts:?}");
+    available
 }
