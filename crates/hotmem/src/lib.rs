@@ -132,7 +132,7 @@ pub use hotplug::{
     ShrinkOptions, State, ZoneInfo, ZonePart,
 };
 #[cfg(not(loom))]
-pub use hotplug::{BootError, BootMap, BootRange, FallbackError};
+pub use hotplug::{BootError, BootMap, BootRange};
 pub use invariant::{OrViolation, Violations, violated_invariants};
 #[cfg(feature = "internals")]
 #[doc(hidden)]

@@ -8,9 +8,7 @@ use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES};
 use crate::outlined::Outlined;
 use crate::platform::Platform;
 use crate::sync::Ordering;
-use crate::words::{
-    Class, Hint, NodeId, NodeIndex, NodeRecord, Search, SectionRef, SectionWords, Zone,
-};
+use crate::words::{Class, Hint, NodeId, NodeIndex, Search, SectionRef, SectionWords, Zone};
 
 /// One step of a search: the memory of one zone of a node, at or above a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -121,13 +119,9 @@ impl<P: Platform> Frames<P> {
         self.words.index_of(named_node).is_none() && Some(node) == self.words.first_online_node()
     }
 
-    /// Returns `first_node`, then its fallback list, then the other nodes by index.
+    /// Returns `first_node`, then the other nodes by index.
     fn nodes_from(&self, first_node: NodeIndex) -> impl Iterator<Item = NodeIndex> + use<'_, P> {
-        let record = self.words.record(first_node);
-        let listed = move || NodeRecord::fallback_of(record);
-        let other_nodes = self.words.nodes();
-        let other_nodes = other_nodes
-            .filter(move |&node| node != first_node && !listed().any(|other| other == node));
-        core::iter::once(first_node).chain(listed()).chain(other_nodes)
+        let other_nodes = self.words.nodes().filter(move |&node| node != first_node);
+        core::iter::once(first_node).chain(other_nodes)
     }
 }

@@ -51,8 +51,10 @@ pub struct AllocRequest {
 /// CPU.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NodeChoice {
-    /// Prefers this node. If the node has no suitable memory, the other nodes follow in its
-    /// fallback order. If the machine does not know this node, the first online node stands for it.
+    /// Prefers this node. If the node has no suitable memory, the other nodes follow, in the order
+    /// of their numbers modulo [`MAX_NODES`](crate::MAX_NODES). A kernel that knows the distances
+    /// between nodes tries the nearest ones first, each by [`Only`](Self::Only). If the machine does
+    /// not know this node, the first online node stands for it.
     Near(NodeId),
     /// Requires this node.
     Only(NodeId),

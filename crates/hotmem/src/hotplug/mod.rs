@@ -34,7 +34,7 @@
 //! | `zone.rs`, `zone_counts.rs` | keep each zone's span and counts, and whether it is contiguous |
 //! | `choose.rs`, `policy.rs` | choose the zone that memory comes online in |
 //! | `holes.rs` | counts the described holes beside boot memory |
-//! | `nodes.rs` | lists the nodes with memory and sets their fallback order |
+//! | `nodes.rs` | lists the nodes with memory |
 //! | `span.rs` | searches for the ends of online memory |
 //! | `zone_part.rs` | divides a node's memory into low, kernel and movable memory |
 //! | `probes.rs` | counts the words that the zone code reads (feature `probes`) |
@@ -85,8 +85,6 @@ pub use blocks::{MemoryBlock, MemoryBlockState};
 #[cfg(not(loom))]
 pub use boot_map::{BootError, BootMap, BootRange};
 pub use budget::Budget;
-#[cfg(not(loom))]
-pub use nodes::FallbackError;
 pub use offline::Offline;
 pub use online_type::OnlineType;
 pub use policy::{Group, Policy};

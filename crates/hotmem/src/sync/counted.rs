@@ -111,7 +111,6 @@ macro_rules! arithmetic {
 
 arithmetic! {
     AtomicU8, u8;
-    AtomicU16, u16;
     AtomicU32, u32;
     AtomicU64, u64;
     AtomicUsize, usize;

@@ -34,7 +34,7 @@ pub(crate) use plain::{
 pub(crate) mod untracked {
     #[cfg(loom)]
     pub(crate) use super::plain::AtomicU8;
-    pub(crate) use super::plain::{AtomicPtr, AtomicU16, AtomicU64, AtomicUsize};
+    pub(crate) use super::plain::{AtomicPtr, AtomicU64, AtomicUsize};
 }
 
 /// Defines a `const fn`. Under loom it is a plain `fn`, since loom's atomics cannot be made at

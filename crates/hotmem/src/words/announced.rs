@@ -100,24 +100,6 @@ impl SectionWords {
         count.needed()
     }
 
-    /// Returns how much memory the record of a node will take: none if the record exists.
-    #[cfg(not(loom))]
-    pub(crate) fn runs_for_node(&self, node: NodeIndex) -> NeededRuns {
-        let mut count = PieceCount::new(&self.directory);
-        count.add_node(node);
-        count.needed()
-    }
-
-    /// Makes the record of a node, if it is missing.
-    #[cfg(not(loom))]
-    pub(crate) fn install_node(
-        &self,
-        node: NodeIndex,
-        supply: &mut impl PieceSupply,
-    ) -> Result<(), NoMemory> {
-        self.directory.install_node(node, supply)
-    }
-
     /// Returns how much more memory the list of ranges will take if this many ranges are added.
     #[cfg(not(loom))]
     pub(crate) fn runs_for_list(&self, ranges: usize) -> NeededRuns {

@@ -2,7 +2,7 @@
 //! tables.
 
 use super::SectionWords;
-use super::directory::{NodeIndex, NodeRecord, NodeSet};
+use super::directory::{NodeIndex, NodeSet};
 use crate::invariant::OrViolation;
 
 /// A NUMA node, by the platform's own number: an ACPI proximity domain or a PAPR associativity
@@ -62,19 +62,12 @@ impl SectionWords {
         IndexAssignment { words: self, new_indices: NodeSet::default() }
     }
 
-    /// Takes back the indices of nodes that have no memory and are in no fallback order, except those
-    /// of `new_nodes`.
+    /// Takes back the indices of nodes that have no memory, except those of `new_nodes`.
     fn forget_unused_nodes(&self, new_nodes: NodeSet) {
         let mut used_nodes = new_nodes;
         for section in self.sections() {
             if section.blocks_in_use() != 0 {
                 used_nodes.insert(section.node(self));
-            }
-        }
-        for node in self.nodes() {
-            for other in NodeRecord::fallback_of(self.record(node)) {
-                used_nodes.insert(node);
-                used_nodes.insert(other);
             }
         }
         self.nodes().without(used_nodes).for_each(|node| self.numbers.forget(node));

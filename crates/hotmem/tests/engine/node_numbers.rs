@@ -94,8 +94,6 @@ fn one_node_too_many_changes_nothing_and_the_error_names_it() {
             hotplug.state_at(section_above_boot(nth).start(), section_above_boot(nth).end()).1,
             State::Unknown
         );
-        let error = hotplug.set_fallback(NodeId::ZERO, &[node]).unwrap_err();
-        assert_eq!(error, FallbackError::TooManyNodes(node));
         assert!(error.to_string().contains(&node_number(nth).to_string()), "{error}");
         assert!(hotplug.nodes().all(|other| other != node));
     }
@@ -256,9 +254,7 @@ fn an_unknown_node_is_the_first_one_online() {
             Err(AllocError::OutOfMemory)
         );
     }
-    // An unknown node uses the fallback order of the first node online, by number. Node 3 comes
-    // online, and is then the first, so the order that is set for node 5 is not used.
-    hotplug.set_fallback(five, &[seven]).unwrap();
+    // Node 3 comes online, and is then the first node online.
     hotplug.online(section_above_boot(2), OnlineType::Kernel, &mut NoHooks).unwrap();
     assert_eq!(hotplug.zone(unknown, Zone::Kernel), ZoneInfo::default());
     assert_eq!(hotplug.nodes().map(|node| node.0).collect::<Vec<_>>(), [3, 5, 7]);

@@ -43,11 +43,10 @@ fn section_of(range: PfnRange) -> usize {
 }
 
 #[test]
-fn each_cpu_gets_its_own_nodes_memory_then_the_fallbacks() {
+fn each_cpu_gets_its_own_nodes_memory_then_that_of_the_others() {
     let (platform, memory) = (NodePlatform::default(), Memory::new(4 * SECTION));
     let frames = Frames::new(&platform);
-    let mut hotplug = four_nodes(&frames, &memory);
-    hotplug.set_fallback(node(2), &[node(3), node(0)]).unwrap();
+    let _hotplug = four_nodes(&frames, &memory);
     for request in
         [AllocRequest::frames(1), AllocRequest::frames(2), AllocRequest::frames(PAGEBLOCK)]
     {
@@ -60,7 +59,7 @@ fn each_cpu_gets_its_own_nodes_memory_then_the_fallbacks() {
             }
             held.push(allocated);
         }
-        assert_eq!(order, [2, 3, 0, 1], "{request:?}");
+        assert_eq!(order, [2, 0, 1, 3], "{request:?}");
         held.into_iter().for_each(|allocated| frames.free_range(allocated).unwrap());
         frames.validated().unwrap();
     }
@@ -98,32 +97,31 @@ fn a_request_can_prefer_or_require_a_node() {
 }
 
 #[test]
-fn a_cpu_on_a_node_without_memory_falls_back_until_memory_is_added() {
+fn a_cpu_on_a_node_without_memory_uses_the_first_node_until_memory_is_added() {
     for len in [1, 3, PAGEBLOCK] {
         let (platform, memory) = (NodePlatform::default(), Memory::new(8 * SECTION));
         let frames = Frames::new(&platform);
         let mut hotplug = four_nodes(&frames, &memory);
         platform.0.store(6, Ordering::Relaxed);
-        hotplug.set_fallback(node(6), &[node(5), node(2)]).unwrap();
         let request = AllocRequest::frames(len);
         let section_for = |request: AllocRequest| {
             let allocated = frames.alloc_range(request).unwrap();
             frames.free_range(allocated).unwrap();
             section_of(allocated)
         };
-        assert_eq!((section_for(request), section_for(request.movable())), (2, 2), "{request:?}");
+        assert_eq!((section_for(request), section_for(request.movable())), (0, 0), "{request:?}");
         let on_node_6 = range(6 * SECTION, SECTION);
         hotplug.announce(Announce { node: node(6), ..on_node_6.into() }).unwrap();
         hotplug.add(on_node_6).unwrap();
-        assert_eq!(section_for(request.movable()), 2, "the memory of node 6 is still offline");
+        assert_eq!(section_for(request.movable()), 0, "the memory of node 6 is still offline");
         hotplug.online(on_node_6, OnlineType::Movable, &mut NoHooks).unwrap();
         let allocated = frames.alloc_range(request.movable()).unwrap();
-        assert_eq!((section_of(allocated), section_for(request)), (6, 2), "{request:?}");
+        assert_eq!((section_of(allocated), section_for(request)), (6, 0), "{request:?}");
         frames.free_range(allocated).unwrap();
         let mut offline = hotplug.offline(on_node_6).unwrap();
         let done = offline.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED);
         assert_eq!(done, Progress::Ready(on_node_6));
-        assert_eq!(section_for(request.movable()), 2, "the memory of node 6 is offline again");
+        assert_eq!(section_for(request.movable()), 0, "the memory of node 6 is offline again");
         frames.validated().unwrap();
     }
 }
@@ -276,24 +274,6 @@ fn a_blocker_names_an_unmovable_frame_and_the_request_succeeds_once_it_is_movabl
     assert_eq!(done, Progress::Ready(far));
     assert_eq!(hooks.migrated_ranges.len(), 2);
     frames.validated().unwrap();
-}
-
-#[test]
-fn a_node_repeated_in_a_fallback_order_counts_once() {
-    let (platform, memory) = (NodePlatform::default(), Memory::new(4 * SECTION));
-    let frames = Frames::new(&platform);
-    let mut hotplug = four_nodes(&frames, &memory);
-    platform.0.store(2, Ordering::Relaxed);
-    let mut fallback = vec![node(0); MAX_NODES];
-    fallback.extend([node(2), node(3), node(0)]);
-    hotplug.set_fallback(node(2), &fallback).unwrap();
-    let mut order = Vec::new();
-    while let Ok(allocated) = frames.alloc_range(AllocRequest::frames(PAGEBLOCK)) {
-        if order.last() != Some(&section_of(allocated)) {
-            order.push(section_of(allocated));
-        }
-    }
-    assert_eq!(order, [2, 0, 3, 1]);
 }
 
 /// Adds the sections of one region on three nodes in turn, removes them, and adds them again on

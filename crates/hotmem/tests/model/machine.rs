@@ -68,7 +68,7 @@ impl Machine<'_> {
             model.veto_percent = if model.rng.u8(..4) == 0 { 20 } else { 0 };
             model.retry_percent = if model.rng.u8(..4) == 0 { 30 } else { 0 };
             self.change_policy();
-            self.change_order();
+            self.change_boot_complete();
         }
         let poisoning = 960..960 + self.profile.poisonings;
         match self.model.rng.u32(..1000) {

@@ -6,7 +6,7 @@ use crate::words::Words;
 use fastrand::Rng;
 use hotmem::{BootRange, Frames, Group, NodeId, Pfn, PfnRange, RegionId};
 use hotmem_testkit::{Cpus, Memory, PAGEBLOCK, SECTION, numbers, pfn, range};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 
 /// The number of sections of the instance's memory.
@@ -128,9 +128,7 @@ pub(crate) struct Model<'f> {
     pub metadata: BTreeSet<u64>,
     /// The nodes that the kernel has received `node_appeared` for.
     pub nodes: BTreeSet<NodeId>,
-    /// The fallback order of each node.
-    pub fallback: BTreeMap<NodeId, Vec<NodeId>>,
-    /// Nodes that memory was added to, or that a fallback order names.
+    /// Nodes that memory was added to.
     pub known_nodes: BTreeSet<NodeId>,
     pub boot_complete: bool,
     /// The end of low memory.
@@ -177,7 +175,6 @@ impl<'f> Model<'f> {
             metadata: BTreeSet::new(),
             nodes: BTreeSet::from([NodeId::ZERO]),
             known_nodes: BTreeSet::from([NodeId::ZERO]),
-            fallback: BTreeMap::new(),
             boot_complete: true,
             low_end: Pfn::ZERO,
             listeners: Listeners::new((SIZE / PAGEBLOCK) as usize),

@@ -70,7 +70,7 @@ impl Model<'_> {
         if request.at.is_some() {
             return None;
         }
-        let mut nodes = self.fallback_order(node);
+        let mut nodes = self.nodes_from(node);
         match choice {
             NodeChoice::Only(_) => nodes = vec![node],
             NodeChoice::Avoiding(_) if self.known_nodes.contains(&node) => nodes.rotate_left(1),
@@ -88,19 +88,13 @@ impl Model<'_> {
         places.next()
     }
 
-    /// Returns a node and its fallback nodes in order. An unknown node stands for the first node
-    /// that is online.
-    fn fallback_order(&self, node: NodeId) -> Vec<NodeId> {
+    /// Returns a node, and then the others in the order in which they are tried. An unknown node stands
+    /// for the first node that is online.
+    fn nodes_from(&self, node: NodeId) -> Vec<NodeId> {
         let first = self.nodes.first().copied().unwrap_or_default();
         let node = if self.known_nodes.contains(&node) { node } else { first };
-        let listed = self.fallback.get(&node).into_iter().flatten().copied();
-        let mut order = vec![];
-        for next in [node].into_iter().chain(listed).chain(NODES) {
-            if !order.contains(&next) {
-                order.push(next);
-            }
-        }
-        order
+        let others = NODES.into_iter().filter(|&other| other != node);
+        [node].into_iter().chain(others).collect()
     }
 
     /// Returns whether a request without an exact place can be served at all.

@@ -1,10 +1,8 @@
 //! Computes the policy's choice of a zone, pageblock by pageblock.
 
-use crate::lifecycle::NODES;
 use crate::machine::Machine;
 use crate::model::{Block, Model, Region};
-use crate::model_request::ModelRequest;
-use hotmem::{FallbackError, Group, NodeId, OnlineType, PfnRange, Policy, Zone, ZonePart};
+use hotmem::{Group, NodeId, OnlineType, PfnRange, Policy, Zone, ZonePart};
 use hotmem_testkit::{PAGEBLOCK, numbers};
 
 impl Machine<'_> {
@@ -22,32 +20,9 @@ impl Machine<'_> {
         self.hotplug.settings.auto_online = self.auto_online;
     }
 
-    /// Changes the fallback order of a node, and whether boot memory counts as complete.
-    pub(crate) fn change_order(&mut self) {
+    /// Changes whether boot memory counts as complete.
+    pub(crate) fn change_boot_complete(&mut self) {
         let model = &mut self.model;
-        let node = NODES[model.rng.usize(..NODES.len())];
-        let random_node = |rng: &mut fastrand::Rng| NODES[rng.usize(..NODES.len())];
-        let other_nodes = 0..model.rng.usize(..=NODES.len());
-        let other_nodes: Vec<_> = other_nodes.map(|_| random_node(&mut model.rng)).collect();
-        let words = model.frames.counts().words;
-        let answer = self.hotplug.set_fallback(node, &other_nodes);
-        let grown = model.frames.counts().words != words;
-        let added = model.count_new_metadata();
-        match answer {
-            Ok(()) => {
-                let node_existed = model.words.record_node(node);
-                model.check_words(node_existed, grown);
-                model.known_nodes.extend(other_nodes.iter().chain([&node]));
-                model.fallback.insert(node, other_nodes);
-            }
-            Err(FallbackError::NoMetadata(bytes)) => {
-                assert!(!model.can_grant(&ModelRequest::frames(bytes.0.div_ceil(4096))));
-                assert_eq!(added, 0);
-            }
-            Err(FallbackError::TooManyNodes(node)) => {
-                panic!("{node:?} was refused although there are fewer nodes than MAX_NODES")
-            }
-        }
         model.boot_complete = model.rng.u8(..4) != 0;
         self.hotplug.settings.boot_complete = model.boot_complete;
     }

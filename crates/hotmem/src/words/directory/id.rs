@@ -99,12 +99,6 @@ impl NodeIndex {
         self.0
     }
 
-    #[inline]
-    #[cfg(not(loom))]
-    pub(super) const fn to_u16(self) -> u16 {
-        self.0 as u16
-    }
-
     /// Returns the index as a number below [`MAX_NODES`].
     #[inline]
     pub(crate) const fn number(self) -> usize {

@@ -101,15 +101,12 @@ pub(crate) struct PartGroup {
     pub(super) node_parts: [NodePart; PART_GROUP_NODES],
 }
 
-/// The record of a node: the top words of its trees, its fallback order of other nodes, and its
+/// The record of a node: the top words of its trees, the hints of allocations near it, and its
 /// statistics.
 #[repr(C)]
 pub(crate) struct NodeRecord {
     /// For each class, a bit for each leaf.
     top: [[AtomicU64; TOP_WORDS]; CLASSES],
-    /// The nodes that are searched after this node. Each entry is the node's index plus 1; an entry
-    /// of 0 ends the list.
-    fallback: [untracked::AtomicU16; MAX_NODES],
     /// For each CPU and grain, the hint of each zone: see `frames/node_hints.rs`.
     hints: [[[AtomicU64; 2]; 2]; NODE_HINT_CPUS],
     /// The statistics of the node's zones: see `hotplug/zone_counts.rs`.
@@ -172,26 +169,6 @@ impl NodeRecord {
     pub(crate) fn hints(&self) -> impl Iterator<Item = &AtomicU64> {
         self.hints.iter().flatten().flatten()
     }
-
-    /// Iterates over the nodes that are searched after the node of this record, in the order of the
-    /// search. There are none if the node has no record.
-    pub(crate) fn fallback_of(record: Option<&NodeRecord>) -> impl Iterator<Item = NodeIndex> {
-        let entries = record.map_or(&[][..], |record| &record.fallback);
-        // Relaxed: the order is a preference, and nothing depends on it.
-        let entries = entries.iter().map(|entry| entry.load(Ordering::Relaxed));
-        entries.map_while(|entry| entry.checked_sub(1)).map(NodeIndex::from_u16)
-    }
-
-    /// Sets the nodes that are searched after this node, in the order of the search. For the
-    /// control path only. A reader at the same time may see parts of both orders.
-    #[cfg(not(loom))]
-    pub(crate) fn set_fallback(&self, others: impl Iterator<Item = NodeIndex>) {
-        let mut entries = others.map(|other| other.to_u16() + 1);
-        for entry in &self.fallback {
-            // 0 ends the list. Relaxed: the order is a preference.
-            entry.store(entries.next().unwrap_or(0), Ordering::Relaxed);
-        }
-    }
 }
 
 /// Implements `DirectoryPiece` for a type of atomics, which are not plain memory under loom.
@@ -246,7 +223,6 @@ piece!(
     NodePair {
         nodes: from_fn(|_| NodeRecord {
             top: from_fn(|_| from_fn(|_| AtomicU64::new(0))),
-            fallback: [const { untracked::AtomicU16::new(0) }; MAX_NODES],
             hints: from_fn(|_| from_fn(|_| from_fn(|_| AtomicU64::new(0)))),
             zones: [const { [const { untracked::AtomicU64::new(0) }; 6] }; 3],
         }),
