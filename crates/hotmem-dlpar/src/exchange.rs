@@ -59,6 +59,22 @@ pub(crate) fn busy_delay(status: i32) -> Option<u32> {
     }
 }
 
+/// Returns whether the partition has this connector, or may have it because the platform does not
+/// say. If the partition may have acquired the connector for memory that it does not have, configures
+/// it once, so that a later removal can isolate it: its acquisition may have ended before.
+pub(crate) fn may_have(
+    connectors: &mut (impl Connectors + ?Sized),
+    connector: DrcIndex,
+    may_be_acquired: bool,
+) -> bool {
+    let (status, state) = connectors.entity_sense(connector);
+    if may_be_acquired && (status, state) == (0, STATE_PRESENT) {
+        // A failure is ignored: an isolated connector cannot be configured, and needs not to be.
+        connectors.configure(connector, &mut [0; MAX_LIST_LEN]);
+    }
+    (status, state) != (0, STATE_UNUSABLE)
+}
+
 impl Status {
     fn of(raw: i32) -> Status {
         match raw {

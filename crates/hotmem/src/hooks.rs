@@ -67,7 +67,7 @@ pub trait Hooks {
 
     /// Tells the kernel that `range`, to which it agreed, stays online after all. `range` is whole
     /// pageblocks: one range to which the kernel agreed, several such ranges that are adjacent, or
-    /// a part of these.
+    /// a part of these. Not called for a request that is dropped.
     ///
     /// The unit that a shrink has isolated while it was pending may be in use again before this call:
     /// see [`ShrinkOptions::is_persistent`](crate::ShrinkOptions::is_persistent).

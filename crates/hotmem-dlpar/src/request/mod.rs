@@ -30,6 +30,7 @@
 //! | `release_connectors.rs` | releases connectors that a failed addition has left behind |
 //! | `check.rs`, `report_failure.rs` | checks that all taken LMBs can be released; reports to the platform that they stay |
 //! | `region.rs` | announces memory to the engine |
+//! | `recover.rs` | takes up what a [`Dlpar`] has left that was dropped |
 //! | `undo.rs`, `cancel.rs`, `end.rs` | undoes a request; updates the device tree |
 //! | `log_lines.rs` | log messages (feature `log`) |
 
@@ -46,6 +47,7 @@ mod offline;
 mod offline_stretch;
 mod open;
 mod outcome;
+mod recover;
 mod region;
 mod release;
 mod release_connectors;
@@ -67,8 +69,9 @@ use open::{Flow, OpenRequest, Step};
 /// The LMBs of a machine and the open request, of which there is at most one.
 ///
 /// An open request must be polled to its end; after [`cancel`](Self::cancel), that end restores the
-/// former state. If the [`Dlpar`] is dropped while a request is open, the taken LMBs stay as they are:
-/// connectors acquired, memory isolated or unmapped.
+/// former state. If the [`Dlpar`] is dropped while a request is open, the memory that the request has
+/// isolated is given back, and other LMBs stay as they are: connectors acquired, memory offline or
+/// unmapped. Then make a new table, let it [recover](Table::recover), and bind it to a new [`Dlpar`].
 #[derive(Debug)]
 pub struct Dlpar<'t, 'f, P: Platform> {
     table: Table<'t>,

@@ -27,7 +27,7 @@ pub(super) struct OpenRequest<'f, P: Platform> {
     pub(super) exchange: Option<Exchange>,
     pub(super) going_offline: Option<OfflineStretch<'f, P>>,
     /// The prepared removal of the memory whose connectors are being released.
-    pub(super) removal: Option<Removal>,
+    pub(super) removal: Option<Removal<'f, P>>,
     /// The engine has agreed to the removal of all taken memory below this position.
     pub(super) checked_below: u32,
     /// The number of LMBs without memory whose connectors were released.

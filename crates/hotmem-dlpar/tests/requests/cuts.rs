@@ -1,6 +1,7 @@
 //! Cuts requests after every call of the hypervisor, which has done its work or not, and answers
-//! late, twice, wrongly or never, while the caller continues, cancels or goes away. Afterwards the
-//! table, the engine and the hypervisor must agree, and later requests can add and remove all LMBs.
+//! late, twice, wrongly or never, while the caller continues, cancels, or drops the request and begins
+//! anew. Afterwards the table, the engine and the hypervisor must agree, and later requests can add and
+//! remove all LMBs.
 
 use crate::basic::{ADD, REMOVE};
 use crate::partition::{FIRST_INDEX, HOTPLUG_LMBS, Partition, movable_request, with_partition};
@@ -27,7 +28,7 @@ const REQUESTS: [(Change, LmbSelection); 4] = [
 const WORKS: [Work; 6] =
     [Work::None, Work::Done, Work::Refused, Work::Answered, Work::AnsweredTwice, Work::Malformed];
 /// What the caller does: it waits, it cancels while the hypervisor is busy, it cancels at once, it
-/// cancels two times, or another caller continues.
+/// cancels two times, or it drops the request with the table, and makes both anew.
 const ENDINGS: [Ending; 5] =
     [Ending::Late, Ending::Silence, Ending::Restart, Ending::FailedRestart, Ending::Drop];
 
@@ -117,6 +118,20 @@ impl<'a, 'w, 'f> CutRequest<'a, 'w, 'f> {
         panic!("the request does not end: {:?}", self.partition.dlpar);
     }
 
+    /// Polls the request to its end, and checks its result.
+    fn check_ended(&mut self, cut: Cut) {
+        self.poll_to_end();
+        let result = self.result.expect("the request has ended");
+        self.partition.check_result(&result);
+        let is_restored = self.partition.reported_lmbs == 0;
+        // A call that fails while the request is being undone leaves its LMB as it is. QEMU does so
+        // with an LMB that was made accessible.
+        let must_restore = !matches!(cut.work, Work::Refused | Work::Malformed)
+            && cut.ending != Ending::FailedRestart
+            && !self.is_like_qemu;
+        assert!(is_restored || !must_restore, "{result:?}");
+    }
+
     /// Requests a change that must succeed.
     fn request(&mut self, change: Change, lmbs: u32) {
         self.prepare_host(change);
@@ -150,7 +165,7 @@ impl Exchange for CutRequest<'_, '_, '_> {
         self.poll();
     }
 
-    fn end(&mut self, Cut { ending, .. }: Cut) {
+    fn end(&mut self, Cut { ending, steps, .. }: Cut) {
         match ending {
             Ending::Silence => {
                 (0..5).for_each(|_| self.poll());
@@ -164,9 +179,20 @@ impl Exchange for CutRequest<'_, '_, '_> {
                     self.poll();
                 }
             }
-            Ending::Drop if self.result.is_none() => {
+            // Another caller cannot begin a request.
+            Ending::Late if self.result.is_none() => {
                 let refused = self.partition.dlpar.begin(self.request);
                 assert!(matches!(refused, Err(Error::InProgress(_))), "{refused:?}");
+            }
+            Ending::Drop => {
+                // Every second time, the hypervisor is still busy.
+                if steps % 2 == 0 {
+                    self.script.allowed.set(u64::MAX);
+                }
+                // The partition may have these LMBs without their memory.
+                self.partition.reported_lmbs = self.partition.drop_and_begin_anew();
+                self.partition.check_all_online();
+                self.partition.check();
             }
             _ => {}
         }
@@ -174,16 +200,9 @@ impl Exchange for CutRequest<'_, '_, '_> {
 
     fn finish(&mut self, cut: Cut) {
         self.script.allowed.set(u64::MAX);
-        self.poll_to_end();
-        let result = self.result.expect("the request has ended");
-        self.partition.check_result(&result);
-        let is_restored = self.partition.reported_lmbs == 0;
-        // A call that fails while the request is being undone leaves its LMB as it is. QEMU does so
-        // with an LMB that was made accessible.
-        let must_restore = !matches!(cut.work, Work::Refused | Work::Malformed)
-            && cut.ending != Ending::FailedRestart
-            && !self.is_like_qemu;
-        assert!(is_restored || !must_restore, "{result:?}");
+        if cut.ending != Ending::Drop {
+            self.check_ended(cut);
+        }
         self.partition.end_script();
         // The next requests mend what this one could not restore.
         let assigned = |request: &Self| request.partition.assigned().len() as u32;
@@ -192,6 +211,7 @@ impl Exchange for CutRequest<'_, '_, '_> {
         self.partition.check();
         self.request(REMOVE, LMBS);
         assert_eq!(assigned(self), 0);
+        assert_eq!(self.partition.used_frames(), 0, "frames are lost");
     }
 }
 

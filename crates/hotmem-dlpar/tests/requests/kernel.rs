@@ -1,7 +1,7 @@
 //! Defines the kernel of a test's partition, which vetoes changes and takes frames for page tables.
 
 use crate::partition::LMB_FRAMES;
-use hotmem::{Hooks, Pfn, PfnRange, Veto, Zone, geometry};
+use hotmem::{Hooks, Migration, Pfn, PfnRange, Veto, Zone, geometry};
 use hotmem_testkit::forwarding::TestMapping;
 use std::collections::BTreeSet;
 
@@ -20,6 +20,8 @@ pub(crate) struct Kernel {
     pub(crate) veto_offline: BTreeSet<u64>,
     /// The number of vetoes before the kernel agrees. `None` means that it never agrees.
     pub(crate) remaining_vetoes: Option<u32>,
+    /// Whether the kernel asks the engine to migrate each frame again later.
+    pub(crate) migrates_later: bool,
     /// Whether sections that are added wholly hold their own descriptors.
     pub(crate) has_own_descriptors: bool,
     /// The pageblocks whose descriptors lie in their own section.
@@ -113,6 +115,13 @@ impl Hooks for Kernel {
     fn going_offline(&mut self, range: PfnRange) -> Result<(), Veto> {
         let vetoed = any_in(&self.veto_offline, range);
         self.veto_if(vetoed)
+    }
+
+    fn migrate(&mut self, _: PfnRange) -> Migration {
+        match self.migrates_later {
+            true => Migration::Retry,
+            false => Migration::Unmovable("this kernel does not migrate"),
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 #![allow(clippy::cast_possible_truncation, reason = "the tests truncate only values that fit")]
 
 mod abandoned_requests;
+mod anew;
 mod basic;
 #[path = "../common/mod.rs"]
 mod common;

@@ -1,7 +1,7 @@
 //! Makes a machine for tests, with an engine, a kernel, a hypervisor and a table, and takes snapshots
 //! of its state.
 
-use crate::common::{Entry, TableStorage, arrays, size, v2};
+use crate::common::{Entry, TableStorage, arrays, bytes, size, v2};
 use crate::kernel::Kernel;
 use hotmem::*;
 use hotmem_dlpar::hypervisor::{Answer, Connector, Hypervisor, HypervisorRequest};
@@ -26,6 +26,7 @@ const BOOT_LMBS: u64 = 4;
 pub(crate) const HOTPLUG_LMBS: u64 = 24;
 /// The DRC index of the first LMB above boot memory.
 pub(crate) const FIRST_INDEX: u32 = 0x8000_0000;
+pub(crate) const NUMA: Numa = Numa { primary_domain: Some(4) };
 
 /// Returns the initial entries of the property. The connector of each LMB reports the node of the
 /// LMB. The property contains the nodes of only some LMBs.
@@ -102,6 +103,8 @@ pub(crate) struct Partition<'w, 'f> {
     pub(crate) hypervisor: Hypervisor<'w, Box<dyn FnMut(HypervisorRequest) -> Answer + 'w>>,
     /// The number of calls since the script was set, and the script.
     script: &'w RefCell<(u64, Script)>,
+    /// The lookup arrays of the device tree.
+    pub(crate) lists: Vec<u8>,
     /// The number of LMBs that requests have reported as unrestored or lost.
     pub(crate) reported_lmbs: u32,
     /// The LMBs that the last request has reported to the platform as refused.
@@ -111,6 +114,7 @@ pub(crate) struct Partition<'w, 'f> {
 /// Forwards all calls to the hypervisor, and records the LMBs that are reported as refused.
 struct Platform<'p, C> {
     hypervisor: &'p mut C,
+    lists: &'p mut Vec<u8>,
     refused_lmbs: &'p mut Vec<RefusedLmb>,
 }
 
@@ -136,7 +140,13 @@ impl<C: Connectors> Connectors for Platform<'_, C> {
     }
 
     fn update(&mut self, memory: PropertyValue<'_>, arrays: Option<PropertyValue<'_>>) -> i32 {
-        self.hypervisor.update(memory, arrays)
+        let status = self.hypervisor.update(memory, arrays);
+        if let Some(arrays) = arrays
+            && status == 0
+        {
+            *self.lists = bytes(arrays);
+        }
+        status
     }
 
     fn refused(&mut self, refused: &RefusedLmb) {
@@ -161,11 +171,10 @@ pub(crate) fn with_lmbs<T>(
     let property = v2(entries, LMB_BYTES);
     let memory =
         DynamicMemory::parse(Version::V2, &property, size(LMB_BYTES)).expect("the value is valid");
-    let lists = arrays(&[0, 1, 2]);
-    let lists = LookupArrays::parse(&lists).expect("the value is valid");
-    let numa = Numa { primary_domain: Some(4) };
+    let lists_property = arrays(&[0, 1, 2]);
+    let lists = LookupArrays::parse(&lists_property).expect("the value is valid");
     let mut buffers = TableStorage::of(&memory, &lists);
-    let table = Table::new(&memory, &lists, numa, buffers.storage()).expect("the value is valid");
+    let table = Table::new(&memory, &lists, NUMA, buffers.storage()).expect("the value is valid");
     let mut connectors: Vec<_> = Connector::of(&table).collect();
     for (nth, connector) in connectors.iter_mut().enumerate() {
         connector.node = node_of(nth as u64);
@@ -193,6 +202,7 @@ pub(crate) fn with_lmbs<T>(
         kernel,
         hypervisor,
         script: &script,
+        lists: lists_property.clone(),
         reported_lmbs: 0,
         refused_lmbs: Vec::new(),
     };
@@ -282,8 +292,8 @@ impl<'f> Partition<'_, 'f> {
     }
 
     pub(crate) fn poll(&mut self, budget: Budget) -> Progress {
-        let Partition { dlpar, hotplug, kernel, hypervisor, refused_lmbs: refused, .. } = self;
-        let mut platform = Platform { hypervisor, refused_lmbs: refused };
+        let Partition { dlpar, hotplug, kernel, hypervisor, lists, refused_lmbs, .. } = self;
+        let mut platform = Platform { hypervisor, lists, refused_lmbs };
         with_kernel(hotplug, kernel, |hotplug, hooks| {
             dlpar.poll(&mut Machine { hotplug, hooks, connectors: &mut platform }, budget)
         })
@@ -296,8 +306,8 @@ impl<'f> Partition<'_, 'f> {
         after_poll: impl FnMut(PollState) -> ControlFlow<()>,
     ) -> Result<Summary, Failure> {
         self.refused_lmbs.clear();
-        let Partition { dlpar, hotplug, kernel, hypervisor, refused_lmbs: refused, .. } = self;
-        let mut platform = Platform { hypervisor, refused_lmbs: refused };
+        let Partition { dlpar, hotplug, kernel, hypervisor, lists, refused_lmbs, .. } = self;
+        let mut platform = Platform { hypervisor, lists, refused_lmbs };
         with_kernel(hotplug, kernel, |hotplug, hooks| {
             let mut machine = Machine { hotplug, hooks, connectors: &mut platform };
             dlpar.carry_out(request, &mut machine, Budget { pageblocks: 1 }, after_poll)

@@ -40,19 +40,30 @@ impl Partition<'_, '_> {
             let zone = self.hotplug.zone(NodeId(node), zone);
             [zone.online, zone.spanned.start().number(), zone.spanned.end().number()]
         };
-        let counts = self.hotplug.frames().counts();
-        let metadata = self.hotplug.frames().metadata().map(|metadata| metadata.frames.frames());
         Snapshot {
             lmbs: lmbs().into_iter().map(state).collect(),
             nodes: (0..4)
                 .flat_map(|node| Zone::ALL.into_iter().flat_map(move |z| zone(node, z)))
                 .collect(),
-            allocated_frames: counts.used - metadata.sum::<u64>(),
-            present_frames: counts.present,
+            allocated_frames: self.used_frames(),
+            present_frames: self.hotplug.frames().counts().present,
             mapped: self.kernel.mapped.clone(),
             property: bytes(self.dlpar.table().dynamic_memory()),
             arrays: bytes(self.dlpar.table().lookup_arrays()),
             connectors: self.hypervisor.connectors().to_vec(),
         }
+    }
+
+    /// Returns the number of allocated frames, without the engine's metadata.
+    pub(crate) fn used_frames(&self) -> u64 {
+        let frames = self.hotplug.frames();
+        let metadata = frames.metadata().map(|metadata| metadata.frames.frames());
+        frames.counts().used - metadata.sum::<u64>()
+    }
+
+    /// Checks that all memory that is present is online, and that none of it is isolated.
+    pub(crate) fn check_all_online(&self) {
+        let counts = self.hotplug.frames().counts();
+        assert_eq!((counts.online, counts.isolated), (counts.present, 0));
     }
 }

@@ -38,9 +38,9 @@ pub struct HotplugMemory<'f, P: Platform> {
     /// online or is unplugged.
     pub(super) added_range: PfnRange,
     /// Memory whose removal is prepared.
-    prepared_removal: Option<Removal>,
+    prepared_removal: Option<Removal<'f, P>>,
     /// The upper part of that memory, if the removal was divided.
-    upper_removal: Option<Removal>,
+    upper_removal: Option<Removal<'f, P>>,
     /// The range in which offline memory is searched first: below the last removal.
     search_range: PfnRange,
     shrink: Option<ShrinkInProgress<'f, P>>,
@@ -337,9 +337,9 @@ impl<P: Platform, M: Mapping, H: Hooks> Memory for BoundMemory<'_, '_, P, M, H> 
     }
 }
 
-impl<P: Platform, M: Mapping, H: Hooks> BoundMemory<'_, '_, P, M, H> {
+impl<'f, P: Platform, M: Mapping, H: Hooks> BoundMemory<'_, 'f, P, M, H> {
     /// Takes the prepared removal, or the lower part of a divided one.
-    pub(super) fn take_removal(&mut self) -> Option<Removal> {
+    pub(super) fn take_removal(&mut self) -> Option<Removal<'f, P>> {
         let HotplugMemory { prepared_removal, upper_removal, .. } = self.memory;
         core::mem::replace(prepared_removal, upper_removal.take())
     }

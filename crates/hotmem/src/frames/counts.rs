@@ -97,7 +97,7 @@ impl<P: Platform> Frames<P> {
         counts.movable += frames_of(online & load(&section.movable));
         counts.free += frames_of_blocks(free);
         counts.free_whole += frames_of_blocks(free);
-        counts.reported += frames_of_blocks(load(&section.reported));
+        counts.reported += frames_of_blocks(online & load(&section.reported));
         counts.isolated += frames_of(online & load(&section.isolated));
         for block in section.blocks(online & !free) {
             let state = block.state().load();

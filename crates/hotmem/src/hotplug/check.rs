@@ -46,6 +46,13 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         })
     }
 
+    /// Checks that all of `range` is memory whose [`Removal`](super::Removal) was dropped.
+    pub(super) fn check_orphaned(&self, range: PfnRange) -> Result<(), RangeError> {
+        self.check(range, RangeErrorKind::NotPresent, |section| {
+            [(!section.orphaned_blocks(), RangeErrorKind::Held)]
+        })
+    }
+
     /// Checks that no part of `range` is present, is device memory, or is being added. Skips sections
     /// that have no words.
     #[inline(never)]

@@ -18,7 +18,8 @@ use crate::token::Token;
 use core::fmt;
 
 /// A request to take a range offline. Poll it until it is done, or [`cancel`](Self::cancel) it. If
-/// it is dropped or forgotten, the memory that it has isolated stays isolated;
+/// it is dropped, the memory that it has isolated is given back, and the kernel's
+/// [`Hooks::offline_cancelled`] is not called. If it is forgotten, that memory stays isolated;
 /// [`Counts::isolated`](crate::Counts::isolated) still includes it.
 ///
 /// The request isolates the whole range, window by window, before it migrates anything. So nothing
@@ -28,7 +29,7 @@ use core::fmt;
 /// all windows before. If there is not, it calls [`Hooks::discard`], in which the kernel frees
 /// frames that it can do without.
 #[must_use = "a request does nothing until it is polled"]
-pub struct Offline<'f, P> {
+pub struct Offline<'f, P: Platform> {
     instance: InstanceId,
     range: PfnRange,
     /// The part that is still to be isolated.
@@ -189,17 +190,27 @@ impl<'f, P: Platform> Offline<'f, P> {
         hotplug: &mut Hotplug<'f, P, M>,
         hooks: &mut dyn Hooks,
     ) -> Result<(), Offline<'f, P>> {
-        let request = self.check_instance(hotplug.frames)?;
-        let window = request.window.map(Window::into_isolation);
-        let parts = [request.undrained_part, window, request.drained_part];
-        for isolated in parts.into_iter().flatten() {
+        let mut request = self.check_instance(hotplug.frames)?;
+        for isolated in request.take_isolated() {
             hotplug.release_cancelled(isolated, hooks);
         }
         Ok(())
     }
+
+    /// Takes all memory that the request has isolated.
+    fn take_isolated(&mut self) -> impl Iterator<Item = Isolation<'f, P>> + use<'f, P> {
+        let window = self.window.take().map(Window::into_isolation);
+        [self.undrained_part.take(), window, self.drained_part.take()].into_iter().flatten()
+    }
 }
 
-impl<P> Token for Offline<'_, P> {
+impl<P: Platform> Drop for Offline<'_, P> {
+    fn drop(&mut self) {
+        self.take_isolated().for_each(Isolation::release);
+    }
+}
+
+impl<P: Platform> Token for Offline<'_, P> {
     fn instance(&self) -> InstanceId {
         self.instance
     }
@@ -216,7 +227,7 @@ fn join<'f, P: Platform>(
     })
 }
 
-impl<P> fmt::Debug for Offline<'_, P> {
+impl<P: Platform> fmt::Debug for Offline<'_, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Offline")
             .field("range", &self.range)

@@ -3,6 +3,7 @@
 use super::spare_frames::{FrameList, SpareFrames};
 use super::{Hotplug, OnlineType};
 use crate::addr::{Pfn, PfnRange};
+use crate::frames::Frames;
 use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES};
 use crate::hooks::Hooks;
 use crate::mapping::Mapping;
@@ -10,16 +11,18 @@ use crate::origin::InstanceId;
 use crate::platform::Platform;
 use crate::range_error::{RangeError, RangeErrorKind};
 use crate::token::Token;
+use core::fmt;
+use core::mem::replace;
 
 /// A prepared removal: the memory is offline and unmapped, and its page tables are kept. Commit the
 /// removal if the device has taken the memory; abandon it if the device has not.
 ///
-/// If a removal is dropped or forgotten, the memory stays unmapped, held, and counted as present for
-/// ever, because a device may have taken it.
-#[derive(Debug)]
+/// If a removal is dropped, the memory stays unmapped, held and counted as present, because a device
+/// may have taken it. [`Hotplug::remove`] makes such memory absent. If a removal is forgotten, the
+/// memory stays held for ever.
 #[must_use = "the memory stays unmapped and held until the removal is committed or abandoned"]
-pub struct Removal {
-    instance: InstanceId,
+pub struct Removal<'f, P: Platform> {
+    frames: &'f Frames<P>,
     range: PfnRange,
     /// Whether the memory was taken offline for this removal. If so, abandoning the removal puts
     /// the memory online again.
@@ -31,7 +34,7 @@ pub struct Removal {
     tables: FrameList,
 }
 
-impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
+impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     /// Prepares the removal of `range`, which must be offline, and not boot memory: unmaps `range`. If
     /// the mapping frees page tables then, first allocates frames for mapping it again.
     ///
@@ -39,7 +42,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     ///
     /// # Errors
     /// [`RangeError`].
-    pub fn prepare_remove(&mut self, range: PfnRange) -> Result<Removal, RangeError> {
+    pub fn prepare_remove(&mut self, range: PfnRange) -> Result<Removal<'f, P>, RangeError> {
         self.check_removable(range)?;
         self.frames.mark_held(range);
         self.unmap(range, false).inspect_err(|_| self.frames.clear_held(range))
@@ -52,6 +55,11 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         if self.boot_region_at(range.start()).is_some() {
             return Err(RangeErrorKind::BootMemory.at(range));
         }
+        self.check_descriptors(range)
+    }
+
+    /// Checks that `range` holds no descriptors of memory outside it.
+    fn check_descriptors(&self, range: PfnRange) -> Result<(), RangeError> {
         match self.descriptors_of_others(range, range) {
             Some(descriptor_block) => Err(RangeErrorKind::HoldsDescriptors.at(descriptor_block)),
             None => Ok(()),
@@ -67,14 +75,14 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         &mut self,
         range: PfnRange,
         was_online: bool,
-    ) -> Result<Removal, RangeError> {
+    ) -> Result<Removal<'f, P>, RangeError> {
         let frames = self.mapping.remap_tables_needed(range);
         let tables = SpareFrames::allocate(self.frames, frames, true)
             .map_err(|_| RangeErrorKind::NoTables { frames }.at(range))?
             .into_list();
         self.unmap_held(range);
         let holds_descriptors = self.frames.descriptor_frames_in(range) != 0;
-        Ok(Removal { instance: self.instance(), range, was_online, holds_descriptors, tables })
+        Ok(Removal { frames: self.frames, range, was_online, holds_descriptors, tables })
     }
 
     /// Unmaps `range`, which is offline and held.
@@ -91,7 +99,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     ///
     /// # Errors
     /// Returns the removal if another instance prepared it.
-    pub fn commit_remove(&mut self, removal: Removal) -> Result<(), Removal> {
+    pub fn commit_remove(&mut self, removal: Removal<'f, P>) -> Result<(), Removal<'f, P>> {
         self.commit_remove_except(removal, PfnRange::EMPTY)
     }
 
@@ -106,10 +114,10 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     /// Returns the removal if another instance prepared it.
     pub fn commit_remove_except(
         &mut self,
-        removal: Removal,
+        removal: Removal<'f, P>,
         left: PfnRange,
-    ) -> Result<(), Removal> {
-        let Removal { range, tables, .. } = removal.check_instance(self.frames)?;
+    ) -> Result<(), Removal<'f, P>> {
+        let (range, tables) = removal.check_instance(self.frames)?.into_parts();
         drop(SpareFrames::of(self.frames, tables));
         self.make_absent(range, left);
         Ok(())
@@ -146,10 +154,12 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     /// Returns the removal if another instance prepared it.
     pub fn abandon_remove(
         &mut self,
-        removal: Removal,
+        removal: Removal<'f, P>,
         hooks: &mut dyn Hooks,
-    ) -> Result<(), Removal> {
-        let Removal { range, was_online, tables, .. } = removal.check_instance(self.frames)?;
+    ) -> Result<(), Removal<'f, P>> {
+        let removal = removal.check_instance(self.frames)?;
+        let was_online = removal.was_online;
+        let (range, tables) = removal.into_parts();
         let mut tables = SpareFrames::of(self.frames, tables);
         // SAFETY: `unmap` unmapped `range`, and only a commit releases the tables of that range.
         // `tables` were allocated for it.
@@ -171,21 +181,27 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     }
 
     /// Removes offline memory that no device has to acknowledge: prepares and commits in one step.
+    /// Also commits the removal of memory whose [`Removal`] was dropped.
     ///
     /// Cost: O(sections).
     ///
     /// # Errors
     /// [`RangeError`].
     pub fn remove(&mut self, range: PfnRange) -> Result<(), RangeError> {
-        self.check_removable(range)?;
-        self.frames.mark_held(range);
-        self.unmap_held(range);
+        if self.check_orphaned(range).is_ok() {
+            self.check_descriptors(range)?;
+            self.frames.clear_orphaned(range);
+        } else {
+            self.check_removable(range)?;
+            self.frames.mark_held(range);
+            self.unmap_held(range);
+        }
         self.make_absent(range, PfnRange::EMPTY);
         Ok(())
     }
 }
 
-impl Removal {
+impl<'f, P: Platform> Removal<'f, P> {
     /// Returns the range to remove.
     #[must_use]
     pub fn range(&self) -> PfnRange {
@@ -201,7 +217,7 @@ impl Removal {
     /// section: the part above could stay, and its descriptors would be gone. Also if the mapping
     /// [needs frames](Mapping::remap_tables_needed) to map the memory again: the two parts may need
     /// more than the whole, which shares tables.
-    pub fn split_at(self, pfn: Pfn) -> Result<(Removal, Removal), Removal> {
+    pub fn split_at(self, pfn: Pfn) -> Result<(Self, Self), Self> {
         let (below, above) = self.range.split_at(pfn.align_down(PAGEBLOCK_FRAMES as u64));
         let is_divided = !below.is_empty() && !above.is_empty();
         let is_within_section = !above.start().number().is_multiple_of(SECTION_FRAMES as u64);
@@ -209,17 +225,39 @@ impl Removal {
         if is_divided && (would_lose_descriptors || !self.tables.is_empty()) {
             return Err(self);
         }
-        let part = |range| Removal { range, tables: FrameList::EMPTY, ..self };
-        let (mut below, mut above) = (part(below), part(above));
+        let Removal { frames, was_online, holds_descriptors, .. } = self;
+        let (_, tables) = self.into_parts();
+        let part = |range, tables| Removal { frames, range, was_online, holds_descriptors, tables };
         // If there are tables, one part is empty, and needs none.
-        let whole = if below.range.is_empty() { &mut above } else { &mut below };
-        whole.tables = self.tables;
-        Ok((below, above))
+        Ok(match below.is_empty() {
+            true => (part(below, FrameList::EMPTY), part(above, tables)),
+            false => (part(below, tables), part(above, FrameList::EMPTY)),
+        })
+    }
+
+    /// Ends the removal without effect. Returns its range, and the frames to map it again.
+    fn into_parts(mut self) -> (PfnRange, FrameList) {
+        let range = replace(&mut self.range, PfnRange::EMPTY);
+        (range, replace(&mut self.tables, FrameList::EMPTY))
     }
 }
 
-impl Token for Removal {
+impl<P: Platform> Drop for Removal<'_, P> {
+    /// Marks the memory, so that [`Hotplug::remove`] finds that no removal has it.
+    fn drop(&mut self) {
+        self.frames.mark_orphaned(self.range);
+        drop(SpareFrames::of(self.frames, replace(&mut self.tables, FrameList::EMPTY)));
+    }
+}
+
+impl<P: Platform> Token for Removal<'_, P> {
     fn instance(&self) -> InstanceId {
-        self.instance
+        self.frames.id()
+    }
+}
+
+impl<P: Platform> fmt::Debug for Removal<'_, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Removal").field(&self.range).finish()
     }
 }

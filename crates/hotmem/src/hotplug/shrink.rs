@@ -107,7 +107,7 @@ impl<'f, P: Platform> Shrink<'f, P> {
         hotplug: &mut Hotplug<'f, P, M>,
         hooks: &mut dyn Hooks,
         budget: Budget,
-    ) -> Progress<Removal> {
+    ) -> Progress<Removal<'f, P>> {
         if *self.instance.get_or_insert(hotplug.instance()) != hotplug.instance() {
             return Progress::Pending(BlockerKind::Foreign.at(self.untried.range()));
         }

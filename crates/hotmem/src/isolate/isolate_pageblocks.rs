@@ -198,4 +198,21 @@ impl<P: Platform> Frames<P> {
             section.isolated.fetch_and(!blocks, Ordering::AcqRel);
         }
     }
+
+    /// Marks `range`, which is offline, present and held, as memory whose removal was dropped.
+    pub(crate) fn mark_orphaned(&self, range: PfnRange) {
+        for SectionPart { section, blocks } in self.words().section_parts(range) {
+            // Release: pairs with the Acquire of `orphaned_blocks`. The owner of the removal may
+            // drop it on another CPU than that of the control path.
+            section.reported.fetch_or(blocks, Ordering::Release);
+        }
+    }
+
+    /// Clears the marks of memory whose removal was dropped. It is still held.
+    pub(crate) fn clear_orphaned(&self, range: PfnRange) {
+        for SectionPart { section, blocks } in self.words().section_parts(range) {
+            // Relaxed: only the control path, which makes this call, relies on the marks.
+            section.reported.fetch_and(!blocks, Ordering::Relaxed);
+        }
+    }
 }

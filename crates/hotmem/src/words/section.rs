@@ -49,7 +49,9 @@ pub(crate) struct ChangingWords {
     pub(crate) partial: AtomicU64,
     /// The grain of the pageblock, if it is divided: set if it is for runs (see `words/grain.rs`).
     pub(super) runs: untracked::AtomicU64,
-    /// Whether the pageblock is free and its RAM has been given to the host.
+    /// Whether the pageblock is free and its RAM has been given to the host. If the pageblock is
+    /// offline, a set bit means that its removal was dropped (see
+    /// [`orphaned_blocks`](Section::orphaned_blocks)).
     pub(crate) reported: AtomicU64,
     /// Whether an isolation token owns the pageblock, or the pageblock is offline and an addition
     /// or a removal is working on it.
@@ -107,6 +109,17 @@ impl Section {
     /// path relies on this result.
     pub(crate) fn device_blocks(&self) -> u64 {
         self.movable.load(Ordering::Relaxed) & !self.present.load(Ordering::Relaxed)
+    }
+
+    /// Returns the pageblocks whose removal was dropped before it was committed or abandoned: those
+    /// that are present, offline and isolated, and have `reported` set.
+    ///
+    /// Acquire: pairs with the change that took a pageblock offline, so that `reported` is no older.
+    /// Only the drop of a removal sets `reported` for offline memory, and only the control path
+    /// relies on this result.
+    pub(crate) fn orphaned_blocks(&self) -> u64 {
+        let offline = self.present.load(Ordering::Acquire) & !self.online.load(Ordering::Acquire);
+        offline & self.isolated.load(Ordering::Acquire) & self.reported.load(Ordering::Acquire)
     }
 
     /// Returns the pageblocks that are present, device memory, isolated, or being added or removed.

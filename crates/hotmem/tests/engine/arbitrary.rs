@@ -29,7 +29,7 @@ struct Instance<'f> {
     hotplug: Hotplug<'f, OneCpu>,
     regions: Vec<RegionId>,
     additions: Vec<Addition<'f, OneCpu>>,
-    removals: Vec<Removal>,
+    removals: Vec<Removal<'f, OneCpu>>,
     offlines: Vec<Offline<'f, OneCpu>>,
     shrinks: Vec<Shrink<'f, OneCpu>>,
     tokens: Vec<Isolation<'f, OneCpu>>,

@@ -32,7 +32,7 @@ enum End {
 /// A request that is prepared.
 enum Prepared<'f> {
     Addition(Addition<'f, Cpus>),
-    Removal(Removal),
+    Removal(Removal<'f, Cpus>),
 }
 
 type Machine<'f> = Hotplug<'f, Cpus, TableMapping>;
@@ -183,6 +183,12 @@ fn a_removal_with_frames_to_undo_it_is_not_split() {
     let removal = removal.split_at(SECOND.start()).unwrap_err();
     assert_eq!(removal.range(), REGION);
     hotplug.commit_remove(removal).unwrap();
-    let after = frames.counts();
-    assert_eq!(after.used, before.used, "the frames for undoing are free again");
+    assert_eq!(frames.counts().used, before.used, "the frames for undoing are free again");
+    hotplug.add(REGION).unwrap();
+    let used = frames.counts().used;
+    drop(hotplug.prepare_remove(REGION).unwrap());
+    assert_eq!(frames.counts().used, used, "a dropped removal keeps no frames");
+    hotplug.remove(REGION).unwrap();
+    hotplug.add(REGION).unwrap();
+    frames.validated().unwrap();
 }

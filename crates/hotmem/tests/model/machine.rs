@@ -21,7 +21,7 @@ pub(crate) struct Machine<'f> {
     pub model: Model<'f>,
     pub requests: Vec<LongRequest<'f>>,
     pub tokens: Vec<Token<'f>>,
-    pub removals: Vec<PendingRemoval>,
+    pub removals: Vec<PendingRemoval<'f>>,
     /// The prepared additions, their ranges, and whether they are of device memory.
     pub additions: Vec<(Addition<'f, Cpus>, PfnRange, bool)>,
     pub reporting: Reporting<'f>,

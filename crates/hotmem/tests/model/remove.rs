@@ -4,11 +4,11 @@ use crate::machine::Machine;
 use crate::model::{Block, Model};
 use hotmem::{PfnRange, RangeError, RangeErrorKind, Removal};
 use hotmem_testkit::forwarding::with_kernel;
-use hotmem_testkit::{PAGEBLOCK, SECTION, numbers, pfn};
+use hotmem_testkit::{Cpus, PAGEBLOCK, SECTION, numbers, pfn};
 
 /// A removal that is prepared, and that the device has not answered.
-pub(crate) struct PendingRemoval {
-    removal: Removal,
+pub(crate) struct PendingRemoval<'f> {
+    removal: Removal<'f, Cpus>,
     /// Whether a shrink took it offline.
     was_online: bool,
     /// Whether the removal, or the removal that it was split from, contains pageblocks that hold
@@ -16,7 +16,7 @@ pub(crate) struct PendingRemoval {
     has_descriptors: bool,
 }
 
-impl Machine<'_> {
+impl<'f> Machine<'f> {
     pub(crate) fn remove(&mut self) {
         if let Some(requested) = self.model.random_offline() {
             self.remove_range(requested);
@@ -43,7 +43,7 @@ impl Machine<'_> {
     }
 
     /// Records a removal. Lets the device answer one of the removals now, or none.
-    pub(crate) fn record_removal(&mut self, removal: Removal, was_online: bool) {
+    pub(crate) fn record_removal(&mut self, removal: Removal<'f, Cpus>, was_online: bool) {
         let has_descriptors =
             removal.range().chunks(PAGEBLOCK).any(|block| self.model.holds_descriptors(block));
         self.removals.push(PendingRemoval { removal, was_online, has_descriptors });
@@ -65,15 +65,22 @@ impl Machine<'_> {
     }
 
     /// Lets the device accept or refuse a removal: commits or abandons it.
-    fn end_removal(&mut self, PendingRemoval { removal, was_online, .. }: PendingRemoval) {
+    fn end_removal(&mut self, PendingRemoval { removal, was_online, .. }: PendingRemoval<'f>) {
         let model = &mut self.model;
         let removed_range = removal.range();
         model.assert_untouched(removed_range);
         let is_accepted = model.rng.u32(..100) >= model.refusal_percent;
         model.trace(|| format!("removed {removed_range:?}: {is_accepted}"));
         if is_accepted {
-            with_kernel(&mut self.hotplug, model, |hotplug, _| hotplug.commit_remove(removal))
-                .unwrap();
+            let is_dropped = model.rng.u8(..4) == 0;
+            with_kernel(&mut self.hotplug, model, |hotplug, _| {
+                if is_dropped {
+                    drop(removal);
+                    hotplug.remove(removed_range).unwrap();
+                } else {
+                    hotplug.commit_remove(removal).unwrap();
+                }
+            });
             model.forget_poison(removed_range);
         } else {
             with_kernel(&mut self.hotplug, model, |hotplug, hooks| {
@@ -95,7 +102,7 @@ impl Machine<'_> {
 
     fn split_removal(
         &mut self,
-        PendingRemoval { removal, was_online, has_descriptors }: PendingRemoval,
+        PendingRemoval { removal, was_online, has_descriptors }: PendingRemoval<'f>,
     ) {
         let at = pfn(self.model.rng.u64(numbers(removal.range())));
         let (low, high) = removal.range().split_at(at.align_down(PAGEBLOCK));

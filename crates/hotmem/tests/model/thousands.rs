@@ -32,7 +32,7 @@ struct Region<'f> {
 enum Change<'f> {
     None,
     Addition(Addition<'f, OneCpu>),
-    Removal(Removal),
+    Removal(Removal<'f, OneCpu>),
 }
 
 struct Machine<'f> {

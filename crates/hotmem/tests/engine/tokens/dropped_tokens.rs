@@ -1,5 +1,6 @@
 //! Tests tokens that are dropped, forgotten, or used again. Either the effect of the token is
-//! undone, or its memory stays isolated and counted. The memory never has two owners.
+//! undone, or its memory stays isolated and counted, until it is removed. The memory never has two
+//! owners.
 
 use super::{KernelWithTables, absent, assert_unchanged, offline, online, with_two_instances};
 use hotmem::*;
@@ -44,18 +45,35 @@ fn an_addition_that_is_dropped_is_undone_and_a_forgotten_one_stays_held() {
 }
 
 #[test]
-fn a_removal_that_is_dropped_stays_held_and_counted() {
+fn a_removal_that_is_dropped_stays_held_and_counted_until_it_is_removed() {
+    with_two_instances(|local, _| {
+        let before = local.frames().counts();
+        drop(local.hotplug.prepare_remove(offline()).unwrap());
+        assert_eq!(local.frames().validated().unwrap(), before);
+        let first = range(3 * SECTION, PAGEBLOCK);
+        let held = Err(RangeError { range: first, kind: RangeErrorKind::Held });
+        let online = local.hotplug.online(offline(), OnlineType::Online, &mut NoHooks);
+        assert_eq!(online, held);
+        assert_eq!(local.hotplug.prepare_remove(offline()).map(drop), held);
+        let state = local.hotplug.state_at(offline().start(), offline().end());
+        assert_eq!(state, (offline(), State::Removing));
+        local.hotplug.remove(offline()).unwrap();
+        let after = local.frames().validated().unwrap();
+        assert_eq!(after.present, before.present - offline().frames());
+        local.hotplug.add(offline()).unwrap();
+        assert_eq!(local.frames().validated().unwrap(), before);
+    });
+}
+
+#[test]
+fn a_removal_that_is_forgotten_stays_held_and_counted() {
     with_two_instances(|local, _| {
         let present = local.frames().counts().present;
-        drop(local.hotplug.prepare_remove(offline()).unwrap());
+        core::mem::forget(local.hotplug.prepare_remove(offline()).unwrap());
         assert_eq!(local.frames().validated().unwrap().present, present);
         let first = range(3 * SECTION, PAGEBLOCK);
-        let online = local.hotplug.online(offline(), OnlineType::Online, &mut NoHooks);
-        assert_eq!(online, Err(RangeError { range: first, kind: RangeErrorKind::Held }));
-        assert_eq!(
-            local.hotplug.remove(offline()),
-            Err(RangeError { range: first, kind: RangeErrorKind::Held })
-        );
+        let held = Err(RangeError { range: first, kind: RangeErrorKind::Held });
+        assert_eq!(local.hotplug.remove(offline()), held);
     });
 }
 
@@ -77,11 +95,23 @@ fn an_isolation_that_is_dropped_stays_isolated_and_counted() {
 }
 
 #[test]
-fn an_offline_request_that_is_dropped_leaves_its_memory_isolated_and_counted() {
+fn an_offline_request_that_is_dropped_gives_its_memory_back() {
+    with_two_instances(|local, _| {
+        let before = local.frames().counts();
+        let mut request = local.hotplug.offline(online()).unwrap();
+        let _ = request.poll(&mut local.hotplug, &mut NoHooks, Budget::UNLIMITED);
+        assert_eq!(local.frames().validated().unwrap().isolated, SECTION);
+        drop(request);
+        assert_eq!(local.frames().validated().unwrap(), before);
+    });
+}
+
+#[test]
+fn an_offline_request_that_is_forgotten_leaves_its_memory_isolated_and_counted() {
     with_two_instances(|local, _| {
         let mut request = local.hotplug.offline(online()).unwrap();
         let _ = request.poll(&mut local.hotplug, &mut NoHooks, Budget::UNLIMITED);
-        drop(request);
+        core::mem::forget(request);
         assert_eq!(local.frames().validated().unwrap().isolated, SECTION);
         local.frames().free_range(local.allocations[0]).unwrap();
         assert_eq!(local.frames().validated().unwrap().isolated, SECTION);
