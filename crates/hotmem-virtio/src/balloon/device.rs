@@ -139,6 +139,7 @@ impl<T: Transport> Device<T> {
 
     /// Resets the device for this cause, takes back all memory that the device holds, and starts the
     /// device again. Fails if the device has been reset too often without an answer.
+    #[inline(never)]
     fn reset_and_start<M: Memory>(&mut self, cause: ResetCause, memory: &mut M) {
         if !reset(&mut self.transport) {
             return self.driver.fail(Failure::Stuck(cause));
@@ -310,6 +311,7 @@ impl<T: Transport> Device<T> {
         None
     }
 
+    #[inline(never)]
     fn send(&mut self, message: &Message) {
         let to_u32 = |len: usize| u32::try_from(len).unwrap_or(u32::MAX);
         let readable_buffer = |messages: &DmaMemory, offset: usize, len| Buffer {

@@ -311,18 +311,16 @@ impl<P: Platform> Memory for EngineMemory<'_, P> {
         let batch = &mut reporter.settings.max_batch_ranges;
         *batch = max_ranges.min(Ranges::MAX_LEN).min(*batch);
         match reporter.step(now) {
-            Step::Ready(Ok(batch)) => match Ranges::new(&batch) {
-                Some(ranges) => {
-                    self.sent_batch = Some(batch);
-                    Progress::Ready(ranges)
-                }
+            Step::Ready(Ok(batch)) => {
                 // A batch has at most `max_batch_ranges` ranges, so all of them fit. If they did
                 // not, the batch would be given back, and none of it sent.
-                None => {
+                if batch.len() > Ranges::MAX_LEN {
                     reporter.failed(batch, now).or_violation();
-                    Progress::Working
+                    return Progress::Working;
                 }
-            },
+                let batch = self.sent_batch.insert(batch);
+                Ranges::new(batch).map_or(Progress::Working, Progress::Ready)
+            }
             Step::Working => Progress::Working,
             Step::Pending(until) => Progress::Pending(until),
             // The driver handles a device that does not answer.
