@@ -239,12 +239,16 @@ impl<T: Transport> Device<T> {
 
     /// Resets the device and takes back all memory that it holds, as [`stop`](Self::stop) does, for a
     /// kernel whose stack is too small to move the device. Returns `false` if the reset does not
-    /// complete; the memory is then not taken back. The next poll starts the device again.
+    /// complete; the memory is then not taken back.
+    ///
+    /// Drop the device then. If it is polled instead, it starts again, unless the driver had failed
+    /// before: then only [`restart`](Self::restart) starts it.
     #[must_use]
     pub fn stop_in_place<M: Memory>(&mut self, memory: &mut M) -> bool {
         let is_reset = reset(&mut self.transport);
         if is_reset {
             memory.device_reset();
+            self.driver.forget_requests(&self.config);
         }
         is_reset
     }

@@ -147,6 +147,15 @@ impl Driver {
         *is_new = true;
     }
 
+    /// Forgets the balloon and all requests, because the device was reset. A driver that has failed
+    /// stays so.
+    #[cfg(feature = "virtio-drivers")]
+    pub(super) fn forget_requests(&mut self, config: &RawConfig) {
+        let failure = self.failure;
+        self.restart(config, self.limits);
+        self.failure = failure;
+    }
+
     /// Returns the reason why the driver has stopped, or `None` if it has not.
     #[must_use]
     pub fn failure(&self) -> Option<Failure> {

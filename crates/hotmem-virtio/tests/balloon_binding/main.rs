@@ -356,6 +356,52 @@ fn a_reset_returns_all_memory() {
 }
 
 #[test]
+fn a_device_that_was_stopped_in_place_starts_again_at_the_next_poll() {
+    let host = transport::host(Features::all(), QueueNumbering::Dense);
+    host.borrow_mut().device.config.num_pages = 700;
+    let (mut device, mut memory) = start(&host, ALL_FEATURES).unwrap();
+    for _ in 0..5 {
+        assert_eq!(device.poll(NOW, BUDGET, &mut memory), Progress::Idle);
+        assert_eq!((host.borrow().device.balloon.len(), memory.count(Frame::Balloon)), (700, 700));
+        assert_eq!(device.driver().inflated_frames(), 700);
+        assert!(device.stop_in_place(&mut memory));
+        assert_eq!(memory.count(Frame::Balloon), 0);
+        assert_eq!(device.driver().inflated_frames(), 0, "the memory was taken back");
+        assert!(!host.borrow().is_transport_dropped);
+    }
+}
+
+#[test]
+fn a_failed_device_that_was_stopped_in_place_starts_again_only_by_a_restart() {
+    let host = transport::host(Features::all(), QueueNumbering::Dense);
+    host.borrow_mut().device.config.num_pages = 700;
+    let (mut device, mut memory) = start(&host, ALL_FEATURES).unwrap();
+    host.borrow_mut().ignores_queues = true;
+    let (_, failed) = poll_to_end(NOW, &mut device, &mut memory);
+    assert_eq!(failed, Progress::Ready(Failure::Resets(NO_ANSWER)));
+    assert!(device.stop_in_place(&mut memory));
+    host.borrow_mut().ignores_queues = false;
+    assert_eq!(device.poll(NOW, BUDGET, &mut memory), failed);
+    device.restart(&mut memory).unwrap();
+    assert_eq!(device.poll(NOW, BUDGET, &mut memory), Progress::Idle);
+    assert_eq!(memory.count(Frame::Balloon), 700);
+}
+
+#[test]
+fn a_device_that_cannot_be_stopped_in_place_keeps_its_memory() {
+    let host = transport::host(Features::all(), QueueNumbering::Dense);
+    host.borrow_mut().device.config.num_pages = 700;
+    let (mut device, mut memory) = start(&host, ALL_FEATURES).unwrap();
+    device.poll(NOW, BUDGET, &mut memory);
+    host.borrow_mut().stuck_in_reset = true;
+    assert!(!device.stop_in_place(&mut memory));
+    assert_eq!(memory.count(Frame::Balloon), 700, "the device may still write to the memory");
+    let stuck = Progress::Ready(Failure::Stuck(ResetCause::NotRunning));
+    assert_eq!(device.poll(NOW, BUDGET, &mut memory), stuck);
+    assert_eq!(memory.count(Frame::Balloon), 700, "the device may still write to the memory");
+}
+
+#[test]
 fn a_device_that_does_not_complete_its_reset_keeps_its_memory() {
     for after_failure in [false, true] {
         let host = transport::host(Features::all(), QueueNumbering::Dense);
