@@ -12,8 +12,8 @@ use core::fmt;
 use hotmem::Bytes;
 use hotmem_memmap::Compound;
 pub use values::{
-    DescriptorPlace, ExitWhen, Faults, Interrupts, Leftover, Namespace, Online, Release, Touch,
-    WorkAt,
+    DescriptorPlace, ExitWhen, Faults, Interrupts, Leftover, Namespace, Online, Release, StackOf,
+    Touch, WorkAt,
 };
 
 /// The options of a run.
@@ -53,9 +53,9 @@ pub struct Options {
     pub churn: bool,
     /// Whether NMIs allocate and free memory (`hotmem.nmis`).
     pub nmis: bool,
-    /// Whether the kernel calls a function recursively until its stack overflows, which ends the run
-    /// (`hotmem.overflow`).
-    pub overflow: bool,
+    /// The stack on which the kernel calls a function recursively until the stack overflows, which
+    /// ends the run (`hotmem.overflow`).
+    pub overflow: Option<StackOf>,
     /// The bursts in which other CPUs allocate, clear and free memory, if any (`hotmem.faults`).
     pub faults: Option<Faults>,
     /// The total size of the kernel's own objects on its heap (`hotmem.heap`).
@@ -120,7 +120,7 @@ impl Default for Options {
             poison: None,
             churn: false,
             nmis: false,
-            overflow: false,
+            overflow: None,
             faults: None,
             heap: Bytes::ZERO,
             pin: false,
@@ -240,7 +240,13 @@ impl Options {
             "poison" => self.poison = Some(value.parse().ok()?),
             "churn" => self.churn = parse_switch(value)?,
             "nmis" => self.nmis = parse_switch(value)?,
-            "overflow" => self.overflow = parse_switch(value)?,
+            "overflow" => {
+                self.overflow = match value {
+                    "first" => Some(StackOf::FirstCpu),
+                    "other" => Some(StackOf::OtherCpu),
+                    _ => return None,
+                };
+            }
             "faults" => self.faults = Some(parse_faults(value)?),
             "heap" => self.heap = parse_size(value)?,
             "pin" => self.pin = parse_switch(value)?,

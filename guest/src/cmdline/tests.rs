@@ -27,7 +27,7 @@ fn every_key_is_read() {
          hotmem.reports=off hotmem.report_rate=64M hotmem.online=online_kernel \
          hotmem.leftover=unplug hotmem.vetoes=3 \
          hotmem.descriptors=64 hotmem.exit=resizes:3 hotmem.seed=42 hotmem.release=off \
-         hotmem.poison=7 hotmem.churn=on hotmem.nmis=on hotmem.overflow=on hotmem.faults=128M:2:5:700 \
+         hotmem.poison=7 hotmem.churn=on hotmem.nmis=on hotmem.overflow=first hotmem.faults=128M:2:5:700 \
          hotmem.heap=32M hotmem.pin=on hotmem.dma=8M hotmem.writers=4M \
          hotmem.interrupts=intx hotmem.nvdimm=devdax hotmem.map=mem hotmem.tails=shared \
          hotmem.align=1G hotmem.rebinds=3 hotmem.watchdog=5",
@@ -49,7 +49,7 @@ fn every_key_is_read() {
         poison: Some(7),
         churn: true,
         nmis: true,
-        overflow: true,
+        overflow: Some(StackOf::FirstCpu),
         faults: Some(Faults { set: Bytes::mib(128), rounds: 2, bursts: 5, rest_ms: 700 }),
         heap: Bytes::mib(32),
         pin: true,
@@ -72,6 +72,7 @@ fn every_key_is_read() {
     let namespace = parse("hotmem.nvdimm=system_ram").unwrap().nvdimm;
     assert_eq!(namespace, Some(Namespace::SystemRam));
     assert_eq!(parse("hotmem.exit=nvdimm").unwrap().exit, ExitWhen::Nvdimm);
+    assert_eq!(parse("hotmem.overflow=other").unwrap().overflow, Some(StackOf::OtherCpu));
     assert_eq!(parse("hotmem.exit=boot").unwrap().exit, ExitWhen::Boot);
     assert_eq!(parse("hotmem.exit=boot hotmem.exit=never").unwrap().exit, ExitWhen::Never);
     let exit = parse("hotmem.exit=size:64G").unwrap().exit;

@@ -115,3 +115,12 @@ pub enum ExitWhen {
     /// Never. The program that started the machine ends it.
     Never,
 }
+
+/// A CPU whose stack overflows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum StackOf {
+    /// The CPU that boots.
+    FirstCpu,
+    /// The CPU that is started next.
+    OtherCpu,
+}

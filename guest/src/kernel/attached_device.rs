@@ -1,11 +1,12 @@
 //! A virtio-mem device that the kernel drives, and its current resize.
 
 use super::boot_memory::LOW_END;
-use super::device::{self, MemDevice};
+use super::device::MemDevice;
 use super::device_error::DeviceError;
 use super::engine::{BUDGET, Engine, online_type};
 use super::fatal::must;
 use super::memory::FRAMES;
+use super::queue_memory::queue_memory;
 use super::this_cpu::ThisCpu;
 use super::transport::{DeviceTransport, InterruptMode};
 use super::zone_watch::ZoneWatch;
@@ -56,38 +57,55 @@ pub(crate) struct ResizeTarget {
     pub(crate) last_postponed: u64,
 }
 
+impl ResizeTarget {
+    /// Returns the target of a device that was just started.
+    fn first(driver: &Driver, since_us: u64) -> Self {
+        let config = driver.config();
+        ResizeTarget {
+            size: config.requested(),
+            plugged_before: Bytes::ZERO,
+            since_us,
+            requests_before: 0,
+            came_by_interrupt: false,
+            is_reached: config.requested() == Bytes::ZERO && config.plugged() == Bytes::ZERO,
+            reported_delay: None,
+            last_postponed: 0,
+        }
+    }
+}
+
 impl AttachedDevice {
-    /// Starts a virtio-mem device.
+    /// Starts a virtio-mem device, and puts it into its place.
     #[inline(never)]
-    pub(crate) fn start(
+    pub(crate) fn start<'p>(
+        place: &'p mut Option<Self>,
         transport: DeviceTransport,
         interrupt: InterruptSource,
         port: Option<usize>,
         options: &Options,
         now_us: u64,
-    ) -> Result<Self, DeviceError> {
-        let (mut device, queue) = device::start(transport)?;
-        device.set_leftover(match options.leftover {
+    ) -> Result<&'p mut Self, DeviceError> {
+        let (memory, queue) = queue_memory(MemDevice::MEMORY_SIZE)?;
+        let device = MemDevice::new(transport, memory).map_err(DeviceError::Init)?;
+        let target = ResizeTarget::first(device.driver(), now_us);
+        let memory = HotplugMemory::new(online_type(options.online), BUDGET);
+        let attached = place.insert(AttachedDevice {
+            device,
+            memory,
+            target,
+            port,
+            interrupt,
+            zone: None,
+            queue,
+        });
+        attached.device.set_leftover(match options.leftover {
             cmdline::Leftover::Adopt => Leftover::Adopt,
             cmdline::Leftover::Unplug => Leftover::UnplugAll,
         });
-        if interrupt.mode == InterruptMode::Polling {
-            device.suppress_interrupts();
+        if attached.interrupt.mode == InterruptMode::Polling {
+            attached.device.suppress_interrupts();
         }
-        let config = device.driver().config();
-        let is_at_target = config.requested() == Bytes::ZERO && config.plugged() == Bytes::ZERO;
-        let target = ResizeTarget {
-            size: config.requested(),
-            plugged_before: Bytes::ZERO,
-            since_us: now_us,
-            requests_before: 0,
-            came_by_interrupt: false,
-            is_reached: is_at_target,
-            reported_delay: None,
-            last_postponed: 0,
-        };
-        let memory = HotplugMemory::new(online_type(options.online), BUDGET);
-        Ok(AttachedDevice { device, memory, target, port, interrupt, zone: None, queue })
+        Ok(attached)
     }
 
     pub(crate) fn driver(&self) -> &Driver {

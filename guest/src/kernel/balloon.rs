@@ -113,18 +113,20 @@ impl Balloon {
         device: Result<Device<DeviceTransport>, InitError>,
         queues: PfnRange,
     ) -> Result<&mut Self, InitError> {
-        let device = device?;
-        Ok(place.insert(Balloon {
-            counters: *device.driver().counters(),
-            device,
-            transport: "",
-            interrupt_mode: InterruptMode::Polling,
-            port: None,
-            target_frames: 0,
-            is_reached: true,
-            reported_delay: None,
-            queues,
-        }))
+        match device {
+            Ok(device) => Ok(place.insert(Balloon {
+                device,
+                transport: "",
+                interrupt_mode: InterruptMode::Polling,
+                port: None,
+                target_frames: 0,
+                is_reached: true,
+                reported_delay: None,
+                counters: Counters::default(),
+                queues,
+            })),
+            Err(error) => Err(error),
+        }
     }
 
     /// Returns an event with the negotiated features.

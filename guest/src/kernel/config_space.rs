@@ -22,6 +22,9 @@ pub(crate) enum ConfigSpace {
     Ports,
 }
 
+// SAFETY: the pointer is the address of registers, which is the same for all CPUs.
+unsafe impl Send for ConfigSpace {}
+
 impl ConfigSpace {
     /// Maps an area that the firmware describes.
     pub(crate) fn ecam(area: EcamArea, memory: &mut AddressSpace) -> Result<Self, MapError> {

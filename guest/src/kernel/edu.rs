@@ -10,6 +10,9 @@ use virtio_drivers::transport::pci::bus::{DeviceFunction, DeviceFunctionInfo};
 /// The address of the device's registers in BAR 0, which is mapped.
 pub(crate) struct Edu(NonNull<u8>);
 
+// SAFETY: the pointer is the address of registers, which is the same for all CPUs.
+unsafe impl Send for Edu {}
+
 /// The device does not finish a transfer.
 pub(crate) struct TransferUnfinished;
 

@@ -4,7 +4,6 @@ use super::hooks::{KernelHooks, KernelMapping};
 use super::memory::AddressSpace;
 use super::place::Place;
 use super::this_cpu::ThisCpu;
-use super::workload::Workload;
 use hotmem::{Budget, Bytes, Hotplug, OnlineType};
 use hotmem_guest::cmdline::{Online, Options};
 
@@ -30,9 +29,7 @@ impl Engine {
     ) -> &'static mut Self {
         static ENGINE: Place<Option<Engine>> = Place::new(None);
         hotplug.settings.min_free_frames = MIN_FREE.frames();
-        let (workload, vetoes) = (Workload::new(options), options.vetoes);
-        let hooks = KernelHooks { workload, balloon: None, vetoes, last_online: None };
-        ENGINE.take().insert(Engine { hotplug, hooks })
+        ENGINE.put(Engine { hotplug, hooks: KernelHooks::new(options) })
     }
 
     /// Returns the direct map and the descriptors.

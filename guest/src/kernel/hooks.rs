@@ -13,6 +13,7 @@ use super::workload::Workload;
 use hotmem::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES};
 use hotmem::{Bytes, Hooks, Mapping, Migration, Pfn, PfnRange, Veto, Zone};
 use hotmem_directmap::{Caching, tables_needed};
+use hotmem_guest::cmdline::Options;
 use hotmem_guest::descriptor::Owner;
 use hotmem_guest::layout::DESCRIPTORS;
 
@@ -40,6 +41,12 @@ pub(crate) struct KernelHooks {
 const ONLINE_BYTES: u64 = 40;
 
 impl KernelHooks {
+    /// Makes the hooks of a kernel without a balloon.
+    pub(crate) fn new(options: &Options) -> Self {
+        let workload = Workload::new(options);
+        KernelHooks { workload, balloon: None, vetoes: options.vetoes, last_online: None }
+    }
+
     fn veto_if_requested(&mut self) -> Result<(), Veto> {
         let vetoes = self.vetoes.checked_sub(1);
         vetoes.map_or(Ok(()), |remaining| {

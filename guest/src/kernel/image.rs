@@ -8,8 +8,8 @@ pub(crate) const MAPPED_BYTES: u64 = BOOT_PAGES << 21;
 
 /// The number of 2 MiB pages of the boot mapping.
 pub(crate) const BOOT_PAGES: u64 = 8;
-/// The size of the boot stack.
-pub(crate) const STACK_BYTES: u64 = 32 << 10;
+/// The size of a CPU's stack. That of the first CPU is the boot stack.
+pub(crate) const STACK_BYTES: u64 = 16 << 10;
 /// The size of the page below the boot stack, which is not mapped.
 const GUARD_BYTES: u64 = 4 << 10;
 /// Flags of an entry for a table: present, writable, accessed, dirty.

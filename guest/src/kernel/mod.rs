@@ -13,7 +13,6 @@ mod descriptors;
 mod device;
 mod device_error;
 mod dimms;
-mod double_fault;
 mod edu;
 mod engine;
 mod entropy;
@@ -52,6 +51,8 @@ mod serial;
 mod session;
 mod signal;
 mod smp;
+mod stacks;
+mod task_state;
 mod this_cpu;
 mod transport;
 mod trap;
@@ -61,13 +62,13 @@ mod workload;
 mod zone_watch;
 
 use boot_memory::{BootMapping, LoaderMap, MAX_ENTRIES, MAX_MODULES};
-use clock::{Stopwatch, Timers};
+use clock::{Clock, Stopwatch, Timers};
 use engine::Engine;
 use fatal::{give_up, must};
 use hooks::KernelMapping;
 use hotmem::{Bytes, Contents, Pfn, PfnRange};
 use hotmem_directmap::Caching;
-use hotmem_guest::cmdline::{self, ExitWhen, Options};
+use hotmem_guest::cmdline::{self, ExitWhen, Options, StackOf};
 use hotmem_guest::event::Event;
 use hotmem_guest::mp_table;
 use hotmem_guest::pvh::{Handover, MemoryMapEntry, StartInfo};
@@ -86,10 +87,22 @@ static MEMORY_MAP: Place<[MemoryMapEntry; MAX_ENTRIES]> =
 static MODULES: Place<[MemoryMapEntry; MAX_MODULES]> =
     Place::new([MemoryMapEntry::EMPTY; MAX_MODULES]);
 
+static OPTIONS: Place<Option<Options>> = Place::new(None);
+static CLOCK: Place<Option<Clock>> = Place::new(None);
+
 /// Runs the kernel in 64-bit mode. The boot code calls this function on the boot stack. It has
 /// mapped the first [`image::MAPPED_BYTES`] of physical memory at the kernel's link address and in
 /// the direct map.
 extern "C" fn kernel_main(start_info: u64) -> ! {
+    let session = Session::open(boot(start_info));
+    session.attach_devices();
+    session.run();
+    exit::exit(session.finish())
+}
+
+/// Starts the engine and what else runs without devices. Ends the machine if the run is over then.
+#[inline(never)]
+fn boot(start_info: u64) -> SessionParameters {
     let mut report = Report::begin(Serial::open());
     let stopwatch = Stopwatch::start();
     this_cpu::set_number(0);
@@ -103,12 +116,10 @@ extern "C" fn kernel_main(start_info: u64) -> ! {
     let info = must("start_info", StartInfo::read(&boot_mapping, start_info));
     let cmdline = must("command line", info.cmdline(&boot_mapping, CMDLINE.take()));
     let (cmdline, next) = cmdline::split(cmdline);
-    let options = must("command line", Options::parse(cmdline));
-    if options.overflow {
-        double_fault::overflow_stack(0);
-    }
+    let options = &*OPTIONS.put(must("command line", Options::parse(cmdline)));
+    task_state::plan_overflow(options.overflow);
     // Without an 8254 the ticks begin when the local APIC is found.
-    let ticks = start_ticking(TICKS, &options).ok().map(|()| TICKS);
+    let ticks = start_ticking(TICKS, options).ok().map(|()| TICKS);
     let entries = must("memory map", info.memory_map(&boot_mapping, MEMORY_MAP.take()));
     let modules = must("modules", info.modules(&boot_mapping, MODULES.take()));
     let map = LoaderMap { entries, modules };
@@ -127,7 +138,7 @@ extern "C" fn kernel_main(start_info: u64) -> ! {
     firmware.cpus.add_if_unlisted(mp_table::apic_ids(&boot_mapping));
     let mapping = KernelMapping { space, bytes_described: Bytes::ZERO, has_descriptors: false };
     let hotplug = must("memory", map.start(mapping, table_frames, firmware));
-    let engine = Engine::begin(hotplug, &options);
+    let engine = Engine::begin(hotplug, options);
     let space = engine.space();
     let registers = |phys_addr, len| space.map_bytes(phys_addr, len, Caching::Uncached);
     let apic = must("local APIC", LocalApic::open(registers));
@@ -135,9 +146,9 @@ extern "C" fn kernel_main(start_info: u64) -> ! {
         apic.pass_on_pic_interrupts_and_nmis();
     }
     let timers = Timers { ticks, pm_timer: firmware.pm_timer_port, apic };
-    let clock = must("clock", stopwatch.calibrate(timers));
+    let clock = &*CLOCK.put(must("clock", stopwatch.calibrate(timers)));
     if ticks.is_none() {
-        must("timer", start_ticking(TICKS, &options));
+        must("timer", start_ticking(TICKS, options));
     }
     report.event(&Event::Boot {
         ms: clock.now_us() / 1000,
@@ -163,7 +174,7 @@ extern "C" fn kernel_main(start_info: u64) -> ! {
     }
     if let Some(namespace) = options.nvdimm {
         let persistent = must("ACPI", firmware.persistent.as_ref());
-        nvdimm::run(namespace, persistent.as_slice(), (&clock, &options), engine, &mut report);
+        nvdimm::run(namespace, persistent.as_slice(), (clock, options), engine, &mut report);
     }
     if options.exit == ExitWhen::Nvdimm {
         // SAFETY: no other CPU has been started, so no other CPU uses `FRAMES`.
@@ -184,14 +195,19 @@ extern "C" fn kernel_main(start_info: u64) -> ! {
     }
     if let Some(bursts) = options.faults {
         let nodes = firmware.nodes.as_slice().iter().map(|(_, node)| node.0.saturating_add(1));
-        page_faults::begin(bursts, nodes.max().unwrap_or(1), clock);
+        page_faults::begin(bursts, nodes.max().unwrap_or(1), *clock);
     }
-    if options.churn || options.memory_written_by_cpus != Bytes::ZERO || options.faults.is_some() {
+    let work = options.churn || options.memory_written_by_cpus != Bytes::ZERO;
+    if work || options.faults.is_some() || options.overflow == Some(StackOf::OtherCpu) {
         let apic = apic.unwrap_or_else(|| give_up("there is no local APIC to start CPUs by"));
         let space = engine.space();
-        must("CPUs", smp::start_others(apic, firmware.cpus.apic_ids(), &clock, space));
+        must("CPUs", smp::start_others(apic, firmware.cpus.apic_ids(), clock, space));
     }
-    let parameters = SessionParameters {
+    SessionParameters {
+        report,
+        clock,
+        options,
+        engine,
         ecam: firmware.ecam,
         events: firmware.events,
         slots: *must("memory slots", firmware.slots.as_ref()),
@@ -199,8 +215,5 @@ extern "C" fn kernel_main(start_info: u64) -> ! {
         cpu: apic.and_then(LocalApic::message_id),
         boot_memory,
         next_kernel: next,
-    };
-    let mut session = Session::open(report, &clock, &options, parameters, engine);
-    session.run();
-    exit::exit(session.finish())
+    }
 }

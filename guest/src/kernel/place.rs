@@ -30,3 +30,10 @@ impl<T> Place<T> {
         unsafe { &mut *self.value.get() }
     }
 }
+
+impl<T> Place<Option<T>> {
+    /// Puts a value into the place, and returns it. Ends the run if the value was taken before.
+    pub(crate) fn put(&'static self, value: T) -> &'static mut T {
+        self.take().insert(value)
+    }
+}

@@ -44,18 +44,23 @@ use hotmem_virtio::mem::Progress;
 use touching::TouchRound;
 use virtio_drivers::transport::pci::bus::DeviceFunctionInfo;
 
-/// The large parts of a [`Session`].
+/// The session, and its large parts.
 static DEVICES: Place<[Option<AttachedDevice>; MAX_DEVICES]> =
     Place::new([const { None }; MAX_DEVICES]);
 static BALLOON: Place<Option<Balloon>> = Place::new(None);
 static BURSTS: Place<Option<Bursts>> = Place::new(None);
+static SESSION: Place<Option<Session>> = Place::new(None);
 
 /// A run with devices.
-pub(crate) struct Session<'a> {
+pub(crate) struct Session {
     report: Report<Serial>,
-    clock: &'a Clock,
-    options: &'a Options,
+    clock: &'static Clock,
+    options: &'static Options,
+    /// The command line, which names MMIO devices.
+    cmdline: &'static [u8],
     buses: Buses,
+    /// ACPI's general-purpose events, if there are any.
+    events: Option<GeneralEvents>,
     acpi_hotplug: Option<AcpiHotplug>,
     dimms: &'static mut Option<Dimms>,
     devices: &'static mut [Option<AttachedDevice>; MAX_DEVICES],
@@ -89,7 +94,11 @@ pub(crate) struct Session<'a> {
 
 /// The parameters of a run: addresses for finding devices, and values that the boot code has
 /// prepared.
-pub(crate) struct SessionParameters<'a> {
+pub(crate) struct SessionParameters {
+    pub(crate) report: Report<Serial>,
+    pub(crate) clock: &'static Clock,
+    pub(crate) options: &'static Options,
+    pub(crate) engine: &'static mut Engine,
     /// The memory-mapped configuration space of PCI.
     pub(crate) ecam: Option<EcamArea>,
     /// ACPI's general-purpose events, if there are any.
@@ -97,7 +106,7 @@ pub(crate) struct SessionParameters<'a> {
     /// The registers of memory slots, if there are any.
     pub(crate) slots: Option<SlotRegion>,
     /// The command line, which names MMIO devices.
-    pub(crate) cmdline: &'a [u8],
+    pub(crate) cmdline: &'static [u8],
     /// The CPU to which devices send messages; `None` if messages are not possible.
     pub(crate) cpu: Option<ApicId>,
     /// The memory from frame 0 to the end of the RAM in the loader's map.
@@ -106,28 +115,22 @@ pub(crate) struct SessionParameters<'a> {
     pub(crate) next_kernel: Option<NextKernel>,
 }
 
-impl<'a> Session<'a> {
-    /// Finds the devices and starts them.
-    pub(crate) fn open(
-        report: Report<Serial>,
-        clock: &'a Clock,
-        options: &'a Options,
-        parameters: SessionParameters<'_>,
-        engine: &'static mut Engine,
-    ) -> Self {
+impl Session {
+    /// Opens a run without devices.
+    #[inline(never)]
+    pub(crate) fn open(parameters: SessionParameters) -> &'static mut Self {
         WATCHDOG.enter(Step::Discovery);
-        let mut buses = must("PCI", Buses::open(parameters.ecam, engine.space()));
-        let is_wanted = |info: &DeviceFunctionInfo| {
-            is_driven(info) || (options.dma != Bytes::ZERO && Edu::is_at(info))
-        };
-        let found = must("PCI", buses.find(engine.space(), is_wanted));
-        let online = online_type(options.online);
-        let mut session = Session {
+        let SessionParameters { report, clock, options, engine, cmdline, cpu, .. } = parameters;
+        let buses = must("PCI", Buses::open(parameters.ecam, engine.space()));
+        let dimms = Dimms::find(parameters.slots, parameters.events, online_type(options.online));
+        SESSION.put(Session {
             report,
             clock,
             options,
-            acpi_hotplug: AcpiHotplug::find(parameters.events, &buses),
-            dimms: Dimms::find(parameters.slots, parameters.events, online),
+            cmdline,
+            events: parameters.events,
+            acpi_hotplug: None,
+            dimms,
             buses,
             devices: DEVICES.take(),
             entropy: None,
@@ -135,7 +138,7 @@ impl<'a> Session<'a> {
             edu_port: None,
             unchecked_balloon_size: None,
             balloon: BALLOON.take(),
-            cpu: parameters.cpu,
+            cpu,
             engine,
             objects: Objects::new(options),
             unused_boot_memory: (options.work != Bytes::ZERO).then_some(parameters.boot_memory),
@@ -146,26 +149,36 @@ impl<'a> Session<'a> {
             resizes: 0,
             word_frames: FRAMES.counts().words,
             next_kernel: parameters.next_kernel,
+        })
+    }
+
+    /// Finds the devices and starts them.
+    #[inline(never)]
+    pub(crate) fn attach_devices(&mut self) {
+        let options = self.options;
+        let is_wanted = |info: &DeviceFunctionInfo| {
+            is_driven(info) || (options.dma != Bytes::ZERO && Edu::is_at(info))
         };
-        *session.bursts = options.faults.map(Bursts::new);
+        let found = must("PCI", self.buses.find(self.engine.space(), is_wanted));
+        self.acpi_hotplug = AcpiHotplug::find(self.events, &self.buses);
+        *self.bursts = options.faults.map(Bursts::new);
         for (function, port) in found.iter() {
-            session.attach_pci(function, port);
+            self.attach_pci(function, port);
         }
-        for device in virtio_mmio::devices(parameters.cmdline) {
-            session.attach_mmio(must("command line", device));
+        for device in virtio_mmio::devices(self.cmdline) {
+            self.attach_mmio(must("command line", device));
         }
-        let has_other_devices = session.entropy.is_some() || session.balloon.is_some();
-        let can_add_devices = session.buses.has_ports() || session.dimms.is_some();
-        if session.devices[0].is_none() && !has_other_devices && !can_add_devices {
+        let has_other_devices = self.entropy.is_some() || self.balloon.is_some();
+        let can_add_devices = self.buses.has_ports() || self.dimms.is_some();
+        if self.devices[0].is_none() && !has_other_devices && !can_add_devices {
             give_up("there is no virtio-mem device");
         }
-        if options.dma != Bytes::ZERO && session.pinned_ranges.is_none() {
+        if options.dma != Bytes::ZERO && self.pinned_ranges.is_none() {
             give_up("there is no edu device");
         }
         if options.work_at == WorkAt::Boot {
-            session.begin_work();
+            self.begin_work();
         }
-        session
     }
 
     /// Serves the devices until the run is over.
@@ -208,6 +221,7 @@ impl<'a> Session<'a> {
     }
 
     /// Reports the answer of the entropy source, and stops it.
+    #[inline(never)]
     fn take_entropy(&mut self) {
         let Some(mut entropy) = self.entropy.take() else { return };
         match must("virtio-rng", entropy.answer(self.clock.now_us())) {

@@ -7,9 +7,11 @@ use super::image;
 use super::lapic::{self, Ipi, LocalApic};
 use super::limits::MAX_CPUS;
 use super::machine_check;
-use super::memory::{AddressSpace, alloc_frames, virt};
+use super::memory::{AddressSpace, virt};
 use super::page_faults;
 use super::signal::{other_cpus, set_other_cpus};
+use super::stacks::{StackError, Stacks};
+use super::task_state;
 use super::this_cpu::set_number;
 use super::trap;
 use core::arch::global_asm;
@@ -18,7 +20,6 @@ use core::sync::atomic::{
     AtomicUsize,
     Ordering::{Acquire, Relaxed, Release},
 };
-use hotmem::{AllocError, AllocRequest};
 use hotmem_guest::to_usize;
 use x86_64::instructions::interrupts;
 
@@ -33,7 +34,6 @@ static NEXT_NUMBER: AtomicUsize = AtomicUsize::new(0);
 /// The page in the first MiB at which a CPU starts in real mode. The kernel keeps the page out of
 /// use.
 pub(crate) const TRAMPOLINE: u64 = 0x8000;
-const STACK_FRAMES: u64 = 16;
 /// The delay between INIT and SIPI.
 const INIT_DELAY_US: u64 = 10_000;
 /// The time after which a CPU counts as missing. It is long, because on a busy host a virtual CPU
@@ -42,8 +42,8 @@ const START_TIMEOUT_US: u64 = 60_000_000;
 
 /// The reason why a CPU could not be started.
 pub(crate) enum StartError {
-    /// There is no memory for the CPU's stack.
-    Stack(AllocError),
+    /// The CPU gets no stack.
+    Stack(StackError),
     /// The CPU with this APIC ID does not start.
     NotStarted(u8),
     /// There is no other CPU.
@@ -63,20 +63,27 @@ pub(crate) fn start_others(
     // SAFETY: the page at `TRAMPOLINE` is mapped, and nothing uses it after the loader's tables
     // were read. The code is shorter than a page.
     unsafe { virt(TRAMPOLINE).copy_from_nonoverlapping(start, len) };
+    let mut stacks = Stacks::open(space);
     space.restore_identity_map();
     let own_id = apic.id();
     for &id in apic_ids.iter().filter(|&&id| u32::from(id) != own_id).take(MAX_CPUS - 1) {
-        start_one(apic, id, other_cpus() + 1, clock)?;
+        let number = other_cpus() + 1;
+        let stack_end = stacks.add(number).map_err(StartError::Stack)?;
+        start_one(apic, id, number, stack_end, clock)?;
     }
     space.drop_identity_map();
     flush_all();
     if other_cpus() == 0 { Err(StartError::NoOtherCpu) } else { Ok(()) }
 }
 
-fn start_one(apic: &LocalApic, id: u8, number: usize, clock: &Clock) -> Result<(), StartError> {
-    let stack = alloc_frames(AllocRequest::frames(STACK_FRAMES)).map_err(StartError::Stack)?;
-    let top = virt(stack.end().phys_addr()).addr();
-    NEXT_STACK.store(top, Relaxed);
+fn start_one(
+    apic: &LocalApic,
+    id: u8,
+    number: usize,
+    stack_end: usize,
+    clock: &Clock,
+) -> Result<(), StartError> {
+    NEXT_STACK.store(stack_end, Relaxed);
     NEXT_NUMBER.store(number, Relaxed);
     let wait = |us: u64, is_done: &dyn Fn() -> bool| {
         let until = clock.now_us() + us;
@@ -106,6 +113,7 @@ extern "C" fn ap_main(number: u64) -> ! {
     machine_check::enable();
     lapic::enable_on_this_cpu();
     interrupts::enable();
+    task_state::overflow_if_planned();
     ARRIVED.store(number, Release);
     if page_faults::is_planned() {
         page_faults::run(number)

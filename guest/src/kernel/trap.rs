@@ -8,7 +8,7 @@ use super::flush::answer_flush;
 use super::progress::WATCHDOG;
 use super::this_cpu::ThisCpu;
 use super::vectors::{FIRST_MSI_VECTOR, FLUSH, MSI_VECTORS, TICK};
-use super::{double_fault, image, lapic, machine_check, moving_pages, nmi, pic, pit, wakeup};
+use super::{image, lapic, machine_check, moving_pages, nmi, pic, pit, stacks, task_state, wakeup};
 use core::arch::global_asm;
 use core::sync::atomic::{AtomicU16, AtomicU32, Ordering::Relaxed};
 use hotmem::Platform;
@@ -60,18 +60,19 @@ struct TrapFrame {
     rip: u64,
 }
 
-/// Loads the IDT and the stack of double faults. From now on exceptions and interrupts are handled here.
+/// Loads the IDT and the stacks of double faults and NMIs. From now on exceptions and interrupts are handled here.
 pub(crate) fn load() {
     static GATES: Once<[Gate; VECTORS]> = Once::new();
     let stub = |vector: usize| (&raw const trap_stubs).expose_provenance() + STUB_BYTES * vector;
     let gates = GATES.call_once(|| {
         let mut gates = core::array::from_fn(|vector| Gate::new(stub(vector) as u64));
-        gates[DOUBLE_FAULT].options |= double_fault::STACK_NUMBER;
+        gates[DOUBLE_FAULT].options |= task_state::DOUBLE_FAULT_STACK;
+        gates[usize::from(NMI)].options |= task_state::NMI_STACK;
         gates
     });
     let limit = u16::try_from(size_of_val(gates) - 1).unwrap_or(u16::MAX);
     let base = VirtAddr::from_ptr(gates);
-    double_fault::load(ThisCpu.cpu());
+    task_state::load(ThisCpu.cpu());
     // SAFETY: `gates` is static, and each gate points to one of the stubs below.
     unsafe { tables::lidt(&DescriptorTablePointer { limit, base }) }
 }
@@ -194,7 +195,8 @@ fn handle_exception(frame: &TrapFrame) {
     if is_not_present && moving_pages::wait_for_page(Cr2::read_raw()) {
         return;
     }
-    if to_usize(frame.vector) == DOUBLE_FAULT && image::is_guard(Cr2::read_raw()) {
+    let is_guard = |addr| image::is_guard(addr) || stacks::is_guard(addr);
+    if to_usize(frame.vector) == DOUBLE_FAULT && is_guard(Cr2::read_raw()) {
         give_up(format_args!("the stack has overflowed at {:#x}", frame.rip));
     }
     const NAMES: [&str; 22] = [

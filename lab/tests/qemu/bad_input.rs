@@ -25,11 +25,15 @@ fn an_invalid_key_or_value_ends_the_guest_with_an_error_that_names_it() {
 }
 
 #[test]
-fn an_overflow_of_the_guests_stack_ends_the_run_with_that_reason() {
-    let config = config(Bytes::gib(1)).with_guest_option("overflow", "on");
-    match error_of(&config) {
-        Error::BailOut(reason) => assert!(reason.contains("the stack has overflowed"), "{reason}"),
-        other => panic!("{other}"),
+fn an_overflow_of_a_cpus_stack_ends_the_run_with_that_reason() {
+    for cpu in ["first", "other"] {
+        let config = Config { cpus: 2, ..config(Bytes::gib(1)) };
+        match error_of(&config.with_guest_option("overflow", cpu)) {
+            Error::BailOut(reason) => {
+                assert!(reason.contains("the stack has overflowed"), "{cpu}: {reason}");
+            }
+            other => panic!("{cpu}: {other}"),
+        }
     }
 }
 

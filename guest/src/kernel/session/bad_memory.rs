@@ -6,7 +6,7 @@ use crate::kernel::machine_check::take_bad_frame;
 use hotmem::{Pfn, PfnRange, Poisoned};
 use hotmem_guest::event::Event;
 
-impl Session<'_> {
+impl Session {
     /// Quarantines the frames that were reported since the last call. Ends the run if the kernel
     /// itself has lost data.
     pub(super) fn quarantine_bad_frames(&mut self) {

@@ -30,7 +30,7 @@ const ENTROPY: Message = 16;
 const BALLOON: Message = 17;
 const _: () = assert!(MAX_DEVICES <= ENTROPY as usize && BALLOON < MSI_VECTORS);
 
-impl Session<'_> {
+impl Session {
     /// Records which devices have interrupted, and unmasks their lines.
     pub(super) fn answer_interrupts(&mut self) {
         let messages = take_messages();
@@ -128,7 +128,9 @@ impl Session<'_> {
             is_pending: false,
         };
         let now_us = self.clock.now_us();
-        let started = AttachedDevice::start(transport, interrupt, port, self.options, now_us);
+        let place = &mut self.devices[number];
+        let started =
+            AttachedDevice::start(place, transport, interrupt, port, self.options, now_us);
         let attached = must("virtio-mem", started);
         self.report.event(&attached.event(number));
         let region = attached.region();
@@ -136,7 +138,6 @@ impl Session<'_> {
             give_up(format_args!("virtio-mem: {region} lies beyond the direct map"));
         }
         self.engine.hooks.workload.add_region(number, region);
-        self.devices[number] = Some(attached);
     }
 
     /// Returns the first free number of a virtio-mem device.

@@ -10,7 +10,7 @@ use hotmem::{Bytes, Progress};
 use hotmem_guest::cmdline::Touch;
 use hotmem_guest::event::Event;
 
-impl Session<'_> {
+impl Session {
     /// Handles a change of a memory slot, or continues a removal. Returns whether there may be more to
     /// do.
     #[inline(never)]

@@ -19,7 +19,7 @@ use hotmem_guest::report::Verdict;
 use hotmem_guest::watchdog::Step;
 use x86_64::instructions::interrupts;
 
-impl Session<'_> {
+impl Session {
     pub(super) fn is_over(&mut self) -> bool {
         if let Some(bursts) = &*self.bursts {
             return bursts.are_over();
@@ -100,7 +100,8 @@ impl Session<'_> {
             self.devices().fold(Bytes::ZERO, |sum, attached| sum + attached.driver().plugged());
         self.report.event(&Event::HandOver { plugged });
         self.devices.iter_mut().for_each(AttachedDevice::stop);
-        (self.entropy, *self.balloon) = (None, None);
+        self.entropy = None;
+        *self.balloon = None;
         interrupts::disable();
         give_up(format_args!("next kernel: {}", next.start(self.engine.space())))
     }

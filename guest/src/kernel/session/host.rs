@@ -14,7 +14,7 @@ use hotmem_virtio::balloon;
 /// would wake it too late.
 const MIN_HALT: Duration = Duration::from_millis(1);
 
-impl Session<'_> {
+impl Session {
     /// Checks pinned memory after the balloon has changed its size. If the balloon is empty, pins
     /// one more range.
     #[inline(never)]
@@ -51,7 +51,8 @@ impl Session<'_> {
         let progress = match balloon.step(now, memory) {
             Err(failure) if failure.device_holds_no_memory() => {
                 self.report.event(&Event::BalloonLost { why: &failure });
-                (*self.balloon, self.engine.hooks.balloon) = (None, None);
+                *self.balloon = None;
+                self.engine.hooks.balloon = None;
                 return balloon::Progress::Idle;
             }
             progress => must("virtio-balloon", progress),

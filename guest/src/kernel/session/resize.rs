@@ -20,7 +20,7 @@ use hotmem_guest::event::Event;
 use hotmem_guest::watchdog::Step;
 use hotmem_virtio::mem::{Progress, Status};
 
-impl Session<'_> {
+impl Session {
     /// Runs one step of a device's driver. Returns `None` if there is no such device.
     #[inline(never)]
     pub(super) fn step_device(&mut self, number: usize) -> Option<Progress> {

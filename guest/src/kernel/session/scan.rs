@@ -6,7 +6,7 @@ use hotmem::geometry::FRAME_SIZE;
 use hotmem::{Bytes, Zone};
 use hotmem_guest::event::Event;
 
-impl Session<'_> {
+impl Session {
     /// Scans every zone, and compares the number of frames in use with the allocator's counts. No
     /// CPU may allocate or free meanwhile.
     pub(super) fn scan(&mut self) {

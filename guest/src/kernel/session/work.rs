@@ -9,7 +9,7 @@ use hotmem::Pfn;
 use hotmem_guest::event::Event;
 use hotmem_guest::watchdog::Step;
 
-impl Session<'_> {
+impl Session {
     /// Begins the work in boot memory. Does nothing if the work has begun.
     pub(super) fn begin_work(&mut self) {
         if let Some(boot_memory) = self.unused_boot_memory.take() {
