@@ -21,12 +21,12 @@ const ASSOCIATIVITY: &[u8] = b"ibm,associativity";
 
 /// The connectors of a machine.
 #[derive(Debug)]
-pub struct RtasConnectors<F> {
+pub struct RtasConnectors<'a, F> {
     /// The RTAS of the machine.
     pub rtas: Rtas<F>,
     /// The number of LMBs that requests could neither change nor restore.
     pub unchanged_lmbs: u32,
-    area: WorkArea,
+    area: &'a mut WorkArea,
     configuring: Option<Configuring>,
 }
 
@@ -38,10 +38,10 @@ struct Configuring {
     list: Option<([u32; MAX_LIST_LEN], usize)>,
 }
 
-impl<F: Firmware> RtasConnectors<F> {
-    /// Makes the connectors that `rtas` controls.
-    pub fn new(rtas: Rtas<F>) -> RtasConnectors<F> {
-        RtasConnectors { rtas, unchanged_lmbs: 0, area: WorkArea::new(), configuring: None }
+impl<'a, F: Firmware> RtasConnectors<'a, F> {
+    /// Makes the connectors that `rtas` controls. The firmware writes to `area`.
+    pub fn new(rtas: Rtas<F>, area: &'a mut WorkArea) -> RtasConnectors<'a, F> {
+        RtasConnectors { rtas, unchanged_lmbs: 0, area, configuring: None }
     }
 }
 
@@ -70,7 +70,7 @@ impl Configuring {
     }
 }
 
-impl<F: Firmware> Connectors for RtasConnectors<F> {
+impl<F: Firmware> Connectors for RtasConnectors<'_, F> {
     fn entity_sense(&mut self, connector: DrcIndex) -> (i32, i32) {
         self.rtas.entity_sense(connector)
     }
@@ -95,7 +95,7 @@ impl<F: Firmware> Connectors for RtasConnectors<F> {
             Configuring { connector, answers: 0, list: None }
         });
         loop {
-            let status = self.rtas.configure_connector(&mut self.area);
+            let status = self.rtas.configure_connector(self.area);
             configuring.answers += 1;
             let is_valid = match status {
                 CONFIGURED => {
@@ -107,7 +107,7 @@ impl<F: Firmware> Connectors for RtasConnectors<F> {
                     self.configuring = Some(configuring);
                     return (status, None);
                 }
-                PROPERTY => configuring.read_property(&self.area),
+                PROPERTY => configuring.read_property(self.area),
                 status => TREE_MOVES.contains(&status),
             };
             if status < 0 {

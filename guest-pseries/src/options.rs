@@ -31,6 +31,8 @@ pub struct Options {
     pub fault: Option<Fault>,
     /// The time in milliseconds after which a waiting request is cancelled.
     pub patience_ms: u32,
+    /// Whether the kernel uses more stack than it has, which ends the run.
+    pub overflow: bool,
     /// The number of requests after which the machine is switched off; 0 for never.
     pub exit: u32,
 }
@@ -59,6 +61,7 @@ impl Default for Options {
             at_once: 16,
             fault: None,
             patience_ms: 10_000,
+            overflow: false,
             exit: 0,
         }
     }
@@ -101,6 +104,7 @@ impl Options {
                 "at_once" => options.at_once = number()?,
                 "fault" => options.fault = Some(Fault::parse(value).ok_or(invalid)?),
                 "patience" => options.patience_ms = number()?,
+                "overflow" => options.overflow = switch(value).ok_or(invalid)?,
                 "exit" => options.exit = number()?,
                 _ => return Err(OptionError::Key(word)),
             }
@@ -135,7 +139,7 @@ mod tests {
     fn options_are_read() {
         let line = b"quiet hotmem.version=1 hotmem.events=off hotmem.touch=4096 hotmem.pin=3 \
                      hotmem.online=kernel hotmem.by_index=on hotmem.at_once=1 hotmem.exit=7 hotmem.veto=2 \
-                     hotmem.fault=isolate:1+:-2 hotmem.patience=5";
+                     hotmem.fault=isolate:1+:-2 hotmem.patience=5 hotmem.overflow=on";
         let options = Options {
             version: Version::V1,
             events: false,
@@ -147,6 +151,7 @@ mod tests {
             at_once: 1,
             fault: Fault::parse("isolate:1+:-2"),
             patience_ms: 5,
+            overflow: true,
             exit: 7,
         };
         assert_eq!(Options::parse(line), Ok(options));

@@ -36,7 +36,8 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
         check_exception: 0,
         power_off: 0,
     };
-    let mut connectors = RtasConnectors::new(Rtas::new(Fuzzed(bytes), tokens));
+    let mut area = WorkArea::new();
+    let mut connectors = RtasConnectors::new(Rtas::new(Fuzzed(bytes), tokens), &mut area);
     for _ in 0..3 {
         let (status, len) = connectors.configure(DrcIndex(1), &mut [0; MAX_LIST_LEN]);
         assert!(status == 0 || len.is_none());

@@ -70,10 +70,11 @@ const TOKENS: Tokens = Tokens {
     power_off: 5,
 };
 
-fn connectors(answers: impl IntoIterator<Item = Answer>) -> RtasConnectors<FakeFirmware> {
+fn connectors(answers: impl IntoIterator<Item = Answer>) -> RtasConnectors<'static, FakeFirmware> {
     let answers = answers.into_iter().collect();
     let firmware = FakeFirmware { answers, results: vec![0, 0], ..FakeFirmware::default() };
-    RtasConnectors::new(Rtas::new(firmware, TOKENS))
+    let area = Box::leak(Box::new(WorkArea::new()));
+    RtasConnectors::new(Rtas::new(firmware, TOKENS), area)
 }
 
 fn property(name: &'static [u8], value: &[u32]) -> Answer {
@@ -91,7 +92,7 @@ fn qemu_answers() -> Vec<Answer> {
     ]
 }
 
-fn configure(connectors: &mut RtasConnectors<FakeFirmware>) -> (i32, Option<Vec<u32>>) {
+fn configure(connectors: &mut RtasConnectors<'_, FakeFirmware>) -> (i32, Option<Vec<u32>>) {
     let mut list = [0; MAX_LIST_LEN];
     let (status, len) = connectors.configure(DRC, &mut list);
     (status, len.map(|len| list[..len.min(MAX_LIST_LEN)].to_vec()))

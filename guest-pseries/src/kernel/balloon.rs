@@ -52,24 +52,32 @@ pub(super) enum BalloonError {
 }
 
 impl Balloon {
-    /// Finds the first balloon behind the bridge and starts it. Returns `None` if there is none.
+    /// Finds the first balloon behind the bridge, if there is one, starts it, and puts its driver and its
+    /// memory into their places.
+    #[inline(never)]
     pub(super) fn find(
         pci: Option<(Bridge, ConfigTokens)>,
-    ) -> Result<Option<(Balloon, BalloonMemory)>, BalloonError> {
-        let Some((bridge, tokens)) = pci else { return Ok(None) };
+        place: &mut Option<Balloon>,
+        memory_place: &mut Option<BalloonMemory>,
+    ) -> Result<(), BalloonError> {
+        let Some((bridge, tokens)) = pci else { return Ok(()) };
         let mut root = PciRoot::new(Config::new(bridge, tokens));
         let is_balloon = |info: &_| virtio_device_type(info) == Some(DeviceType::MemoryBalloon);
         let mut found = root.enumerate_bus(0).filter(|(_, info)| is_balloon(info));
-        let Some((function, _)) = found.next() else { return Ok(None) };
+        let Some((function, _)) = found.next() else { return Ok(()) };
         let mut window = bridge.window;
         if !pci::enable(&mut root, function, &mut window) {
             return Err(BalloonError::Registers(function));
         }
         let transport = PciTransport::new::<KernelHal, _>(&mut root, function);
-        Balloon::start(transport.map_err(BalloonError::Pci)?).map(Some)
+        let transport = transport.map_err(BalloonError::Pci)?;
+        Balloon::start(transport, place)?;
+        let Some(balloon) = place else { return Ok(()) };
+        balloon.start_memory(memory_place)
     }
 
-    fn start(transport: PciTransport) -> Result<(Balloon, BalloonMemory), BalloonError> {
+    #[inline(never)]
+    fn start(transport: PciTransport, place: &mut Option<Balloon>) -> Result<(), BalloonError> {
         let bytes = Device::<PciTransport>::MEMORY_SIZE;
         let queues = memory::alloc_contiguous(bytes.div_ceil(4096) as u64);
         let queues = queues.ok_or(BalloonError::Queues)?;
@@ -83,16 +91,26 @@ impl Balloon {
             poison: Poison::None,
             answer_timeout: Driver::DEFAULT_ANSWER_TIMEOUT,
         };
-        let mut device = Device::new(transport, shared, options).map_err(BalloonError::Init)?;
-        Queue::ALL.into_iter().for_each(|queue| device.suppress_interrupts(queue));
-        let mut memory = EngineMemory::new(&FRAMES, MIN_FREE.frames());
+        match Device::new(transport, shared, options) {
+            Ok(device) => {
+                let counters = Counters::default();
+                *place = Some(Balloon { device, target_frames: 0, counters, _queues: queues });
+                Ok(())
+            }
+            Err(error) => Err(BalloonError::Init(error)),
+        }
+    }
+
+    #[inline(never)]
+    fn start_memory(&mut self, place: &mut Option<BalloonMemory>) -> Result<(), BalloonError> {
+        Queue::ALL.into_iter().for_each(|queue| self.device.suppress_interrupts(queue));
+        let memory = place.insert(EngineMemory::new(&FRAMES, MIN_FREE.frames()));
         // An idle kernel does not need its free memory, so all of it may be reported.
         let settings = Settings { keep_free: Bytes::ZERO, ..Settings::default() };
-        let features = device.driver().features();
+        let features = self.device.driver().features();
         memory.report(features, Poison::None, settings).map_err(BalloonError::Reporter)?;
         write_event(&Event::Balloon { features: features.bits() });
-        let counters = *device.driver().counters();
-        Ok((Balloon { device, target_frames: 0, counters, _queues: queues }, memory))
+        Ok(())
     }
 
     /// Runs some steps of the driver. Returns whether the driver has more to do at once.

@@ -14,6 +14,7 @@ mod pci;
 mod pins;
 mod report;
 mod session;
+mod stack;
 mod time;
 mod workload;
 
@@ -23,12 +24,16 @@ use exit::give_up;
 
 core::arch::global_asm!(include_str!("entry.s"));
 
-/// Runs the kernel. `entry.s` calls this function on a stack of 256 KiB, after it has cleared
-/// `.bss`.
+/// Runs the kernel. `entry.s` calls this function on a stack of 16 KiB, after it has cleared `.bss`. The
+/// firmware's calls are hypercalls, which use no stack of the kernel.
 #[unsafe(no_mangle)]
 extern "C" fn kernel_main() -> ! {
     exception::install();
+    stack::guard();
     let machine = boot::negotiate();
+    if machine.options.overflow {
+        stack::take(17 << 10);
+    }
     session::run(machine)
 }
 

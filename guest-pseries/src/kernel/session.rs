@@ -9,6 +9,7 @@ use super::hooks::KernelHooks;
 use super::memory;
 use super::pins::Pins;
 use super::report::{Event, Outcome, write_event};
+use super::stack;
 use super::time::{ns_since, pause, ticks};
 use super::workload::Workload;
 use hotmem::{Budget, Bytes, Hotplug, NodeId, OneCpu, PfnRange, geometry::PAGEBLOCK_FRAMES};
@@ -22,6 +23,7 @@ use hotmem_guest_pseries::event_log;
 use hotmem_guest_pseries::faults::FaultyFirmware;
 use hotmem_guest_pseries::options::Options;
 use hotmem_guest_pseries::rtas::Rtas;
+use hotmem_guest_pseries::work_area::WorkArea;
 
 /// The maximal number of LMBs, for a machine of 2 TiB.
 const MAX_LMBS: usize = 8192;
@@ -38,15 +40,25 @@ static mut RUNS: [Run; MAX_LMBS] = [Run::EMPTY; MAX_LMBS];
 static mut BY_INDEX: [u32; MAX_LMBS] = [0; MAX_LMBS];
 static mut ARRAYS: [u32; MAX_ASSOCIATIVITY_WORDS] = [0; MAX_ASSOCIATIVITY_WORDS];
 
+// The session and its large parts, which would take too much of the stack.
+static mut SESSION: Option<Session> = None;
+static mut WORK_AREA: WorkArea = WorkArea::new();
+static mut HOOKS: Option<KernelHooks> = None;
+static mut BALLOON: Option<Balloon> = None;
+static mut QUEUE: [Option<QueuedRequest>; MAX_QUEUED] = [None; MAX_QUEUED];
+static mut LOG: [u8; MAX_LOG_BYTES] = [0; MAX_LOG_BYTES];
+
 struct Session {
     options: Options,
     dlpar: Dlpar<'static, 'static, OneCpu>,
     hotplug: Hotplug<'static, OneCpu>,
-    hooks: KernelHooks,
-    connectors: RtasConnectors<FaultyFirmware<firmware::Machine>>,
-    balloon: Option<Balloon>,
+    hooks: &'static mut KernelHooks,
+    connectors: RtasConnectors<'static, FaultyFirmware<firmware::Machine>>,
+    balloon: &'static mut Option<Balloon>,
     report: Report<Console>,
-    queue: [Option<QueuedRequest>; MAX_QUEUED],
+    queue: &'static mut [Option<QueuedRequest>; MAX_QUEUED],
+    /// The log of the last event.
+    log: &'static mut [u8; MAX_LOG_BYTES],
     /// The time in ticks at which the current request began to wait, or `None` if it does not wait.
     waits_since: Option<u64>,
     /// The condition for which the current request waited when it was cancelled, or `None` if it was
@@ -67,10 +79,13 @@ struct QueuedRequest {
 
 /// Runs until the number of ended requests is that of the command line.
 pub(super) fn run(machine: Machine) -> ! {
-    let mut session = Session::start(&machine);
+    let session = Session::start(&machine);
+    let found = Balloon::find(machine.pci, session.balloon, &mut session.hooks.balloon);
+    must("virtio-balloon", found);
     session.report_ready(&machine);
     let mut current = None;
     while machine.options.exit == 0 || session.ended_requests < machine.options.exit {
+        stack::check();
         let took_event = session.take_event();
         if current.is_none() {
             current = session.queue[0].take();
@@ -100,7 +115,10 @@ pub(super) fn run(machine: Machine) -> ! {
 }
 
 impl Session {
-    fn start(machine: &Machine) -> Session {
+    /// Starts the engine and the drivers. Their initial states take much of the stack, which is free again
+    /// when this function returns.
+    #[inline(never)]
+    fn start(machine: &Machine) -> &'static mut Session {
         // SAFETY: `start` runs once, and nothing else uses these statics.
         let storage = unsafe {
             Storage {
@@ -110,26 +128,32 @@ impl Session {
                 arrays: static_mut(&raw mut ARRAYS),
             }
         };
+        // SAFETY: as above.
+        let (session, hooks, balloon, area, queue, log) = unsafe {
+            (
+                static_mut(&raw mut SESSION),
+                static_mut(&raw mut HOOKS),
+                static_mut(&raw mut BALLOON),
+                static_mut(&raw mut WORK_AREA),
+                static_mut(&raw mut QUEUE),
+                static_mut(&raw mut LOG),
+            )
+        };
         let tree = &machine.tree;
         let table = must("LMBs", Table::new(&tree.memory, &tree.arrays, tree.numa, storage));
         let mut report = Report::begin(Console);
         let mut hotplug = memory::start(machine);
-        let mut hooks = KernelHooks {
+        let hooks = hooks.insert(KernelHooks {
             workload: Workload::new(),
             pins: Pins::new(machine.options.pin),
             vetoes: 0,
             balloon: None,
-        };
+        });
         must("announcing the LMBs", table.announce(&mut hotplug));
         let online = machine.options.online;
-        must("memory of the start", table.adopt(&mut hotplug, &mut hooks, online));
+        must("memory of the start", table.adopt(&mut hotplug, hooks, online));
         report.ok("boot");
         hooks.vetoes = machine.options.veto;
-        let balloon = must("virtio-balloon", Balloon::find(machine.pci));
-        let balloon = balloon.map(|(balloon, memory)| {
-            hooks.balloon = Some(memory);
-            balloon
-        });
         let mut dlpar = Dlpar::new(table, &hotplug);
         dlpar.set_online_as(online);
         let fault = machine.options.fault;
@@ -137,20 +161,21 @@ impl Session {
         let firmware = unsafe { firmware::Machine::new() };
         let firmware = FaultyFirmware::new(firmware, machine.tokens, fault);
         let rtas = Rtas::new(firmware, machine.tokens);
-        Session {
+        session.insert(Session {
             options: machine.options,
             dlpar,
             hotplug,
             hooks,
-            connectors: RtasConnectors::new(rtas),
+            connectors: RtasConnectors::new(rtas, area),
             balloon,
             report,
-            queue: [None; MAX_QUEUED],
+            queue,
+            log,
             waits_since: None,
             cancelled_for: None,
             poll_error: None,
             ended_requests: 0,
-        }
+        })
     }
 
     fn report_ready(&self, machine: &Machine) {
@@ -174,8 +199,7 @@ impl Session {
 
     /// Polls for an event. Returns whether there was one.
     fn take_event(&mut self) -> bool {
-        let mut log = [0; MAX_LOG_BYTES];
-        match self.connectors.rtas.check_exception(&mut log) {
+        match self.connectors.rtas.check_exception(self.log) {
             Ok(false) => return false,
             Ok(true) => self.poll_error = None,
             Err(status) => {
@@ -189,9 +213,9 @@ impl Session {
         }
         let event_time = ticks();
         if self.options.by_index {
-            name_by_index(&mut log);
+            name_by_index(self.log);
         }
-        match event_log::Event::parse(&log) {
+        match event_log::Event::parse(self.log) {
             Ok(event_log::Event::Hotplug(hotplug)) => match hotplug.request() {
                 Some(request) => {
                     write_event(&Event::Asked { request });
@@ -217,7 +241,7 @@ impl Session {
         let Session { dlpar, hotplug, hooks, connectors, options, .. } = self;
         let pageblocks = dlpar.table().lmb_size().frames() / PAGEBLOCK_FRAMES as u64;
         let budget = Budget { pageblocks: pageblocks * u64::from(options.at_once.max(1)) };
-        let mut machine = hotmem_dlpar::Machine { hotplug, hooks, connectors };
+        let mut machine = hotmem_dlpar::Machine { hotplug, hooks: *hooks, connectors };
         match dlpar.poll(&mut machine, budget) {
             Progress::Ready(result) => {
                 self.waits_since = None;
@@ -252,7 +276,7 @@ impl Session {
 
     /// Runs some steps of the balloon's driver. Returns whether the driver has more to do at once.
     fn step_balloon(&mut self) -> bool {
-        match (&mut self.balloon, &mut self.hooks.balloon) {
+        match (&mut *self.balloon, &mut self.hooks.balloon) {
             (Some(balloon), Some(memory)) => must("virtio-balloon", balloon.step(memory)),
             _ => false,
         }
@@ -357,7 +381,7 @@ impl Session {
         }
     }
 
-    fn end(mut self) -> ! {
+    fn end(&mut self) -> ! {
         let verified = self.hooks.workload.verify_and_free();
         write_event(&Event::Verified { bytes: verified });
         match memory::validate() {

@@ -232,6 +232,13 @@ fn the_guest_reports_its_free_memory_to_a_balloon_device() {
     vm.finish().unwrap();
 }
 
+#[test]
+fn an_overflow_of_the_guests_stack_ends_the_run_with_that_reason() {
+    let mut vm = Vm::start(&config(Bytes::gib(8), 1).with_guest_option("overflow", "on")).unwrap();
+    let error = vm.wait("event that does not occur", |_| None::<()>).unwrap_err().to_string();
+    assert!(error.contains("the stack has overflowed"), "{error}");
+}
+
 /// A removal waits for frames that only the balloon's driver can give back, so the guest must step
 /// the driver meanwhile.
 #[test]
