@@ -13,7 +13,7 @@ const SOURCES: [&str; 9] = [
     "frames",
     "control",
     "poison",
-    "virtio_mem",
+    "virtio_mem/mod",
     "balloon/mod",
 ];
 const TEMPLATE: &str = "crates/hotmem-c/cbindgen.toml";

@@ -40,7 +40,8 @@ void hotmem_panic(const char *text, size_t len);
 // The memory is not online memory of this instance.
 #define HOTMEM_ENXIO -6
 
-// Another CPU is in the middle of an allocation or a free of this memory. A later try may succeed.
+// Another CPU is in the middle of an allocation or a free of this memory, or memory of a device that is
+// gone is in use. A later try may succeed.
 #define HOTMEM_EAGAIN -11
 
 // No suitable memory is free, or no memory is free for metadata or page tables.
@@ -232,6 +233,10 @@ void hotmem_panic(const char *text, size_t len);
 
 // The driver has stopped. `hotmem_virtio_mem_explain` returns the reason. Plugged memory stays usable.
 #define HOTMEM_VIRTIO_MEM_FAILED 4
+
+// The device is gone (`hotmem_virtio_mem_withdraw`). `plugged` is the size of the memory that
+// remained at the last call. If it is not 0, `hotmem_virtio_mem_explain` returns the reason.
+#define HOTMEM_VIRTIO_MEM_WITHDRAWN 5
 
 // The size of `struct hotmem_balloon` in bytes.
 #define HOTMEM_BALLOON_SIZE 8192
@@ -479,7 +484,7 @@ struct hotmem_virtio_mem_request {
 
 // The state of a virtio-mem device.
 struct hotmem_virtio_mem_status {
-    // One of HOTMEM_VIRTIO_MEM_SYNCHRONISING to HOTMEM_VIRTIO_MEM_FAILED.
+    // One of HOTMEM_VIRTIO_MEM_SYNCHRONISING to HOTMEM_VIRTIO_MEM_WITHDRAWN.
     uint32_t state;
     // Reserved, 0.
     uint32_t reserved;
@@ -489,6 +494,10 @@ struct hotmem_virtio_mem_status {
     uint64_t plugged;
     // The number of requests that were sent.
     uint64_t requests;
+    // The number of frames of kernel memory for want of which memory could not be plugged since the
+    // last call of `hotmem_virtio_mem_get_status`, or 0. The driver tries again later. A kernel with
+    // a balloon requests them from it (`hotmem_balloon_need`).
+    uint64_t missing_frames;
 };
 
 // The kernel's options for a balloon. Zeroes are the defaults.
@@ -863,7 +872,9 @@ int32_t hotmem_virtio_mem_init(struct hotmem_virtio_mem *d,
                                uint64_t budget);
 
 // Starts the driver again. The device was reset and has negotiated the same features. Plugged memory
-// stays plugged and online. If a request was outstanding, the driver finds out whether the device
+// stays plugged and online. A kernel that stops the device for a while resets the device, makes no
+// step, and calls this function when it goes on. After `hotmem_virtio_mem_withdraw`, the device may
+// be another one. If a request was outstanding, the driver finds out whether the device
 // has carried it out. The number of requests begins again at 0.
 //
 // A kernel resets the device if the driver has stopped; if the device does not answer; and if the
@@ -881,6 +892,23 @@ int32_t hotmem_virtio_mem_init(struct hotmem_virtio_mem *d,
 int32_t hotmem_virtio_mem_reset(struct hotmem_virtio_mem *d,
                                 const struct hotmem_virtio_mem_config *config);
 
+// Removes the memory of a device that is removed for good, and withdraws its region. The kernel has
+// reset the device for the last time, its status has read 0, and the RAM still exists: the device is
+// not asked. After this call the driver makes no step before `hotmem_virtio_mem_reset`.
+//
+// Returns HOTMEM_STEP_IDLE (0) once all memory is removed, and HOTMEM_STEP_AGAIN if there is more to
+// do: call this function again. Memory in use is migrated, within the budget for each call.
+//
+// # Errors
+// HOTMEM_EAGAIN: some of the memory cannot be removed. It stays online, so its RAM must stay too. The
+// other memory is removed. `hotmem_virtio_mem_get_status` stores the size of the rest in `plugged`, and
+// `hotmem_virtio_mem_explain` returns the reason. A later call may succeed. HOTMEM_EFAULT,
+// HOTMEM_EINVAL, HOTMEM_EBUSY: nothing has changed.
+//
+// # Safety
+// `d` is NULL or a `struct hotmem_virtio_mem` whose device was reset.
+int32_t hotmem_virtio_mem_withdraw(struct hotmem_virtio_mem *d);
+
 // Does one step towards the requested size, by plugging or unplugging memory. A step ends at the
 // latest when it needs an answer of the device; then it stores the next request in `request`.
 // `now_ns` is the time since any fixed moment. If the device has answered the last request,
@@ -893,7 +921,7 @@ int32_t hotmem_virtio_mem_reset(struct hotmem_virtio_mem *d,
 //
 // # Errors
 // HOTMEM_EIO: the driver has stopped. After the following errors nothing has changed: HOTMEM_EFAULT,
-// HOTMEM_EINVAL, and HOTMEM_EBUSY if another call of the control path is in progress.
+// HOTMEM_EINVAL, also if the device is gone, and HOTMEM_EBUSY if another call of the control path is in progress.
 //
 // # Safety
 // `d` is NULL or a `struct hotmem_virtio_mem`. `config` is NULL or a configuration. `answer` is NULL or
@@ -915,8 +943,8 @@ int32_t hotmem_virtio_mem_step(struct hotmem_virtio_mem *d,
 int32_t hotmem_virtio_mem_get_status(struct hotmem_virtio_mem *d,
                                      struct hotmem_virtio_mem_status *status);
 
-// Writes the reason why the requested size is not reached, or why the driver has stopped, to the
-// `size` bytes at `text`. The text ends with a NUL. It is empty if there is no such reason, and is
+// Writes the reason why the requested size is not reached, why the driver has stopped, or why memory
+// of a device that is gone remains, to the `size` bytes at `text`. The text ends with a NUL. It is empty if there is no such reason, and is
 // cut off if it does not fit.
 //
 // # Errors

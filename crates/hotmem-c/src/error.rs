@@ -13,7 +13,8 @@ pub const HOTMEM_ENOENT: i32 = -2;
 pub const HOTMEM_EIO: i32 = -5;
 /// The memory is not online memory of this instance.
 pub const HOTMEM_ENXIO: i32 = -6;
-/// Another CPU is in the middle of an allocation or a free of this memory. A later try may succeed.
+/// Another CPU is in the middle of an allocation or a free of this memory, or memory of a device that is
+/// gone is in use. A later try may succeed.
 pub const HOTMEM_EAGAIN: i32 = -11;
 /// No suitable memory is free, or no memory is free for metadata or page tables.
 pub const HOTMEM_ENOMEM: i32 = -12;

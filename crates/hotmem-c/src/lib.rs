@@ -72,8 +72,9 @@ pub use virtio_mem::{
     HOTMEM_STEP_AGAIN, HOTMEM_STEP_IDLE, HOTMEM_STEP_SEND, HOTMEM_STEP_WAIT,
     HOTMEM_VIRTIO_MEM_DEVICE_ID, HOTMEM_VIRTIO_MEM_FAILED, HOTMEM_VIRTIO_MEM_FEATURES,
     HOTMEM_VIRTIO_MEM_PENDING, HOTMEM_VIRTIO_MEM_REACHED, HOTMEM_VIRTIO_MEM_RESIZING,
-    HOTMEM_VIRTIO_MEM_SIZE, HOTMEM_VIRTIO_MEM_SYNCHRONISING, hotmem_virtio_mem,
-    hotmem_virtio_mem_config, hotmem_virtio_mem_explain, hotmem_virtio_mem_get_status,
-    hotmem_virtio_mem_init, hotmem_virtio_mem_request, hotmem_virtio_mem_reset,
-    hotmem_virtio_mem_status, hotmem_virtio_mem_step,
+    HOTMEM_VIRTIO_MEM_SIZE, HOTMEM_VIRTIO_MEM_SYNCHRONISING, HOTMEM_VIRTIO_MEM_WITHDRAWN,
+    hotmem_virtio_mem, hotmem_virtio_mem_config, hotmem_virtio_mem_explain,
+    hotmem_virtio_mem_get_status, hotmem_virtio_mem_init, hotmem_virtio_mem_request,
+    hotmem_virtio_mem_reset, hotmem_virtio_mem_status, hotmem_virtio_mem_step,
+    hotmem_virtio_mem_withdraw,
 };

@@ -124,7 +124,10 @@ fn sizes_offsets_and_constants_are_equal_in_c_and_rust() {
         }
     );
     check_struct!(text, hotmem_virtio_mem_request { until_ns, bytes });
-    check_struct!(text, hotmem_virtio_mem_status { state, reserved, requested, plugged, requests });
+    check_struct!(
+        text,
+        hotmem_virtio_mem_status { state, reserved, requested, plugged, requests, missing_frames }
+    );
     check_struct!(text, hotmem_range { paddr, len });
     check_struct!(
         text,

@@ -433,6 +433,11 @@ impl Caller<'_> {
             if selector > 246 && hotmem_virtio_mem_reset(d, &self.mem_config) == 0 {
                 self.has_request[5] = false;
             }
+            if selector == 246 {
+                let code = hotmem_virtio_mem_withdraw(d);
+                let codes = [HOTMEM_STEP_IDLE, HOTMEM_STEP_AGAIN, HOTMEM_EAGAIN, HOTMEM_EINVAL];
+                assert!(codes.contains(&code), "{code}");
+            }
             let answers = std::mem::take(&mut self.has_request[5]) || self.byte() == 255;
             let pointer = if answers { answer.as_ptr() } else { null() };
             let len = if self.one_in_16() { usize::from(self.byte() % 11) } else { 10 };
@@ -454,7 +459,7 @@ impl Caller<'_> {
                 _ => {}
             }
             assert!(
-                code == HOTMEM_EINVAL || (code == 0 && status.state <= HOTMEM_VIRTIO_MEM_FAILED)
+                code == HOTMEM_EINVAL || (code == 0 && status.state <= HOTMEM_VIRTIO_MEM_WITHDRAWN)
             );
             let mut text = [0; 40];
             hotmem_virtio_mem_explain(d, text.as_mut_ptr(), usize::from(self.byte() % 41));

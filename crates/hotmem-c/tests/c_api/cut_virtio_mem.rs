@@ -92,6 +92,23 @@ impl Resize {
         assert_eq!(code, 0);
     }
 
+    /// Removes all memory of the device, which is gone.
+    fn withdraw(&mut self) {
+        (self.sent, self.device.answer) = (None, None);
+        let driver = self.driver.pointer();
+        let mut codes = std::iter::repeat_with(|| {
+            // SAFETY: `driver` points to a driver, and the device has no request of it.
+            unsafe { hotmem_virtio_mem_withdraw(driver) }
+        });
+        let code = codes.find(|&code| code != HOTMEM_STEP_AGAIN);
+        assert_eq!(code, Some(HOTMEM_STEP_IDLE));
+        let status = status(driver);
+        assert_eq!((status.state, status.plugged), (HOTMEM_VIRTIO_MEM_WITHDRAWN, 0));
+        assert_eq!(self.one_step(), HOTMEM_EINVAL, "the device is gone");
+        let counts = self.instance.counts();
+        assert_eq!((counts.present, counts.isolated), (BOOT_END / 4096, 0));
+    }
+
     /// Checks that exactly the blocks that the device has plugged are in use.
     fn check(&self) {
         let counts = self.instance.counts();
@@ -165,6 +182,12 @@ impl Exchange for Resize {
                 assert_eq!(self.init(), HOTMEM_EALREADY);
                 self.reset();
             }
+            Ending::Withdraw => {
+                self.withdraw();
+                // Another device of the same region comes, on which nothing is plugged.
+                self.device = Device::new(self.to);
+                self.reset();
+            }
             _ => self.reset(),
         }
     }
@@ -189,9 +212,15 @@ impl Exchange for Resize {
 }
 
 #[test]
-fn nothing_is_lost_by_a_reset_of_a_virtio_mem_driver_after_any_step() {
-    let endings =
-        [Ending::Late, Ending::Silence, Ending::Restart, Ending::FailedRestart, Ending::Drop];
+fn nothing_is_lost_if_a_virtio_mem_driver_is_cut_after_any_step() {
+    let endings = [
+        Ending::Late,
+        Ending::Silence,
+        Ending::Restart,
+        Ending::FailedRestart,
+        Ending::Drop,
+        Ending::Withdraw,
+    ];
     // The kernel's queue refuses a second answer to a request.
     let works = Work::ALL.into_iter().filter(|&work| work != Work::AnsweredTwice);
     let works = Vec::from_iter(works);

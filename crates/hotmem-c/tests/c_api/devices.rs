@@ -30,7 +30,7 @@ impl Device {
     }
 
     /// Steps the driver until it has nothing to do, or waits. Returns the last step.
-    fn run(&mut self, driver: *mut hotmem_virtio_mem) -> i32 {
+    pub(crate) fn run(&mut self, driver: *mut hotmem_virtio_mem) -> i32 {
         let mut request = hotmem_virtio_mem_request::default();
         loop {
             let answer = self.answer.take();
@@ -77,7 +77,7 @@ pub(crate) fn status(driver: *mut hotmem_virtio_mem) -> hotmem_virtio_mem_status
     status
 }
 
-fn explain(driver: *mut hotmem_virtio_mem, size: usize) -> String {
+pub(crate) fn explain(driver: *mut hotmem_virtio_mem, size: usize) -> String {
     let mut text = [1 as c_char; 128];
     // SAFETY: `driver` points to a driver that was set up, and `text` has at least `size` bytes.
     unsafe {

@@ -7,5 +7,7 @@ mod cut_virtio_mem;
 mod devices;
 mod frames;
 mod instance;
+mod missing_frames;
 mod misuse;
 mod poison;
+mod withdrawal;

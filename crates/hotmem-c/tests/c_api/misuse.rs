@@ -40,6 +40,8 @@ fn null_pointers_are_refused() {
         assert_eq!(hotmem_virtio_mem_init(d, none, &config, 0, 0, 0), fault);
         assert_eq!(hotmem_virtio_mem_init(d, h, null(), 0, 0, 0), fault);
         assert_eq!(hotmem_virtio_mem_step(null_mut(), 0, &config, null(), 0, &mut request), fault);
+        assert_eq!(hotmem_virtio_mem_withdraw(null_mut()), fault);
+        assert_eq!(hotmem_virtio_mem_withdraw(d), HOTMEM_EINVAL, "it is no driver");
         assert_eq!(hotmem_virtio_mem_get_status(null_mut(), null_mut()), fault);
         assert_eq!(hotmem_virtio_mem_explain(null_mut(), null_mut(), 0), fault);
 

@@ -85,6 +85,7 @@ int call(void *direct_map, char *text)
         || hotmem_virtio_mem_init(&virtio_mem, &instance, &mem_config, HOTMEM_VIRTIO_MEM_FEATURES, 0, 0)
         || hotmem_virtio_mem_step(&virtio_mem, 0, &mem_config, answer, 10, &request) < 0
         || hotmem_virtio_mem_reset(&virtio_mem, &mem_config)
+        || hotmem_virtio_mem_withdraw(&virtio_mem) != HOTMEM_STEP_IDLE
         || hotmem_virtio_mem_get_status(&virtio_mem, &mem_status)
         || hotmem_virtio_mem_explain(&virtio_mem, text, 80)
         || hotmem_balloon_accept(HOTMEM_BALLOON_FEATURES, &options) == 0

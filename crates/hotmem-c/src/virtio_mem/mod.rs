@@ -1,115 +1,44 @@
 //! The driver of a virtio-mem device. The kernel performs its I/O.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `mod.rs` | the functions that a kernel calls, and the driver in the caller's memory |
+//! | `types.rs` | the constants and structs of the interface |
+
+mod types;
+
+pub use types::{
+    HOTMEM_STEP_AGAIN, HOTMEM_STEP_IDLE, HOTMEM_STEP_SEND, HOTMEM_STEP_WAIT,
+    HOTMEM_VIRTIO_MEM_DEVICE_ID, HOTMEM_VIRTIO_MEM_FAILED, HOTMEM_VIRTIO_MEM_FEATURES,
+    HOTMEM_VIRTIO_MEM_PENDING, HOTMEM_VIRTIO_MEM_REACHED, HOTMEM_VIRTIO_MEM_RESIZING,
+    HOTMEM_VIRTIO_MEM_SIZE, HOTMEM_VIRTIO_MEM_SYNCHRONISING, HOTMEM_VIRTIO_MEM_WITHDRAWN,
+    hotmem_virtio_mem, hotmem_virtio_mem_config, hotmem_virtio_mem_request,
+    hotmem_virtio_mem_status,
+};
 
 use crate::control::parse_online_type;
 use crate::error::{
-    Error, HOTMEM_EFAULT, HOTMEM_EINVAL, HOTMEM_EIO, HOTMEM_ENOSPC, HOTMEM_ERANGE, code,
+    Error, HOTMEM_EAGAIN, HOTMEM_EFAULT, HOTMEM_EINVAL, HOTMEM_EIO, HOTMEM_ENOSPC, HOTMEM_ERANGE,
+    code,
 };
 use crate::explain::write_text;
 use crate::instance::{Instance, hotmem, instance};
 use crate::platform::CPlatform;
 use crate::slot::Slot;
-use ::hotmem::Budget;
+use ::hotmem::{Budget, Progress};
 use core::ffi::c_char;
 use core::time::Duration;
 use hotmem_virtio::mem::{
-    ConfigFault, Driver, Features, HotplugMemory, RawConfig, Request, Status, Step,
+    ConfigFault, Driver, Features, HotplugMemory, RawConfig, Remaining, Status, Step,
 };
-
-/// The size of `struct hotmem_virtio_mem` in bytes.
-pub const HOTMEM_VIRTIO_MEM_SIZE: usize = 1280;
-/// The device type of virtio-mem.
-pub const HOTMEM_VIRTIO_MEM_DEVICE_ID: u16 = 24;
-const _: () = assert!(HOTMEM_VIRTIO_MEM_DEVICE_ID == hotmem_virtio::mem::DEVICE_ID);
-/// The feature bits that the driver supports.
-pub const HOTMEM_VIRTIO_MEM_FEATURES: u64 = 0x3_0000_0007;
-const _: () = assert!(HOTMEM_VIRTIO_MEM_FEATURES == Features::all().bits());
-
-/// There is nothing to do until the device interrupts, or, for a balloon, until `wake_reporter` is
-/// called.
-pub const HOTMEM_STEP_IDLE: i32 = 0;
-/// Put the request on the queue, and then call the step function again, without waiting for the
-/// answer.
-pub const HOTMEM_STEP_SEND: i32 = 1;
-/// There is more to do. Call the step function again when convenient.
-pub const HOTMEM_STEP_AGAIN: i32 = 2;
-/// There is nothing to do until the time `until_ns`, or until the device interrupts.
-pub const HOTMEM_STEP_WAIT: i32 = 3;
-
-/// The driver reads from the device which blocks are plugged.
-pub const HOTMEM_VIRTIO_MEM_SYNCHRONISING: u32 = 0;
-/// The driver plugs or unplugs memory.
-pub const HOTMEM_VIRTIO_MEM_RESIZING: u32 = 1;
-/// The requested size is plugged and online.
-pub const HOTMEM_VIRTIO_MEM_REACHED: u32 = 2;
-/// The requested size cannot be reached now. `hotmem_virtio_mem_explain` returns the reason.
-pub const HOTMEM_VIRTIO_MEM_PENDING: u32 = 3;
-/// The driver has stopped. `hotmem_virtio_mem_explain` returns the reason. Plugged memory stays usable.
-pub const HOTMEM_VIRTIO_MEM_FAILED: u32 = 4;
-
-/// The driver of a virtio-mem device. The kernel fills the struct with zeroes at first, never moves
-/// or copies it, and never frees it.
-#[repr(C, align(16))]
-#[allow(missing_debug_implementations, reason = "opaque bytes")]
-pub struct hotmem_virtio_mem {
-    opaque: [u8; HOTMEM_VIRTIO_MEM_SIZE],
-}
-
-/// The device's configuration space (VIRTIO 1.3, 5.15.4) in the CPU's byte order. The driver checks
-/// all values.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
-pub struct hotmem_virtio_mem_config {
-    /// The size of a block in bytes.
-    pub block_size: u64,
-    /// With VIRTIO_MEM_F_ACPI_PXM: the NUMA node.
-    pub node_id: u16,
-    /// Ignored.
-    pub padding: [u8; 6],
-    /// The physical address of the region.
-    pub addr: u64,
-    /// The size of the region in bytes.
-    pub region_size: u64,
-    /// The size, in bytes, of the part of the region in which blocks can be plugged.
-    pub usable_region_size: u64,
-    /// The number of bytes that are plugged.
-    pub plugged_size: u64,
-    /// The number of bytes that the device requests to be plugged.
-    pub requested_size: u64,
-}
-
-/// The output of a step.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
-pub struct hotmem_virtio_mem_request {
-    /// After HOTMEM_STEP_WAIT: the time of the next step.
-    pub until_ns: u64,
-    /// After HOTMEM_STEP_SEND: the bytes of the buffer that the device reads. The device writes its
-    /// answer of 10 bytes to a second buffer.
-    pub bytes: [u8; 24],
-}
-const _: () = assert!(Request::SIZE == 24);
-
-/// The state of a virtio-mem device.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
-pub struct hotmem_virtio_mem_status {
-    /// One of HOTMEM_VIRTIO_MEM_SYNCHRONISING to HOTMEM_VIRTIO_MEM_FAILED.
-    pub state: u32,
-    /// Reserved, 0.
-    pub reserved: u32,
-    /// The number of bytes that the device requests to be plugged.
-    pub requested: u64,
-    /// The number of bytes that are plugged.
-    pub plugged: u64,
-    /// The number of requests that were sent.
-    pub requests: u64,
-}
 
 struct Device {
     instance: &'static Instance,
     features: Features,
     driver: Driver,
     memory: HotplugMemory<'static, CPlatform>,
+    /// What remains of the memory, if the device is gone.
+    withdrawal: Option<Option<Remaining>>,
 }
 
 const _: () = assert!(size_of::<Slot<Device>>() <= HOTMEM_VIRTIO_MEM_SIZE);
@@ -122,20 +51,6 @@ const _: () = assert!(align_of::<Slot<Device>>() <= align_of::<hotmem_virtio_mem
 unsafe fn device(d: *const hotmem_virtio_mem) -> Result<&'static Slot<Device>, Error> {
     // SAFETY: the caller guarantees it.
     unsafe { Slot::at(d.cast()) }
-}
-
-impl hotmem_virtio_mem_config {
-    fn raw(&self) -> RawConfig {
-        RawConfig {
-            block_size: self.block_size,
-            node_id: self.node_id,
-            addr: self.addr,
-            region_size: self.region_size,
-            usable_region_size: self.usable_region_size,
-            plugged_size: self.plugged_size,
-            requested_size: self.requested_size,
-        }
-    }
 }
 
 /// Makes the driver of a device that was reset and has negotiated `features`. The driver puts
@@ -172,7 +87,7 @@ pub unsafe extern "C" fn hotmem_virtio_mem_init(
         let features = Features::from_bits_truncate(features);
         let driver = new_driver(&config, features)?;
         let memory = HotplugMemory::new(online_type, budget);
-        slot.write(|| Device { instance, features, driver, memory }, |_| Ok(()))
+        slot.write(|| Device { instance, features, driver, memory, withdrawal: None }, |_| Ok(()))
     };
     code(init())
 }
@@ -185,7 +100,9 @@ fn new_driver(config: &RawConfig, features: Features) -> Result<Driver, Error> {
 }
 
 /// Starts the driver again. The device was reset and has negotiated the same features. Plugged memory
-/// stays plugged and online. If a request was outstanding, the driver finds out whether the device
+/// stays plugged and online. A kernel that stops the device for a while resets the device, makes no
+/// step, and calls this function when it goes on. After `hotmem_virtio_mem_withdraw`, the device may
+/// be another one. If a request was outstanding, the driver finds out whether the device
 /// has carried it out. The number of requests begins again at 0.
 ///
 /// A kernel resets the device if the driver has stopped; if the device does not answer; and if the
@@ -211,9 +128,53 @@ pub unsafe extern "C" fn hotmem_virtio_mem_reset(
         // SAFETY: see above.
         let config = unsafe { config.as_ref() }.ok_or(Error(HOTMEM_EFAULT))?.raw();
         device.driver = new_driver(&config, device.features)?;
+        device.withdrawal = None;
         Ok(())
     };
     code(reset())
+}
+
+/// Removes the memory of a device that is removed for good, and withdraws its region. The kernel has
+/// reset the device for the last time, its status has read 0, and the RAM still exists: the device is
+/// not asked. After this call the driver makes no step before `hotmem_virtio_mem_reset`.
+///
+/// Returns HOTMEM_STEP_IDLE (0) once all memory is removed, and HOTMEM_STEP_AGAIN if there is more to
+/// do: call this function again. Memory in use is migrated, within the budget for each call.
+///
+/// # Errors
+/// HOTMEM_EAGAIN: some of the memory cannot be removed. It stays online, so its RAM must stay too. The
+/// other memory is removed. `hotmem_virtio_mem_get_status` stores the size of the rest in `plugged`, and
+/// `hotmem_virtio_mem_explain` returns the reason. A later call may succeed. HOTMEM_EFAULT,
+/// HOTMEM_EINVAL, HOTMEM_EBUSY: nothing has changed.
+///
+/// # Safety
+/// `d` is NULL or a `struct hotmem_virtio_mem` whose device was reset.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hotmem_virtio_mem_withdraw(d: *mut hotmem_virtio_mem) -> i32 {
+    let withdraw = || {
+        // SAFETY: the caller guarantees it.
+        let mut device = unsafe { device(d) }?.take()?;
+        let Device { instance, memory, withdrawal, .. } = &mut *device;
+        let mut control = instance.enter()?;
+        let running = control.running()?;
+        // This fails only for the control path of another instance.
+        let progress = memory.withdraw(&mut running.hotplug, &mut running.hooks);
+        match progress.map_err(|_| Error(HOTMEM_EINVAL))? {
+            Progress::Ready(()) | Progress::Idle => {
+                *withdrawal = Some(None);
+                Ok(HOTMEM_STEP_IDLE)
+            }
+            Progress::Working => {
+                withdrawal.get_or_insert(None);
+                Ok(HOTMEM_STEP_AGAIN)
+            }
+            Progress::Pending(remaining) => {
+                *withdrawal = Some(Some(remaining));
+                Err(Error(HOTMEM_EAGAIN))
+            }
+        }
+    };
+    withdraw().unwrap_or_else(|Error(code)| code)
 }
 
 /// Does one step towards the requested size, by plugging or unplugging memory. A step ends at the
@@ -228,7 +189,7 @@ pub unsafe extern "C" fn hotmem_virtio_mem_reset(
 ///
 /// # Errors
 /// HOTMEM_EIO: the driver has stopped. After the following errors nothing has changed: HOTMEM_EFAULT,
-/// HOTMEM_EINVAL, and HOTMEM_EBUSY if another call of the control path is in progress.
+/// HOTMEM_EINVAL, also if the device is gone, and HOTMEM_EBUSY if another call of the control path is in progress.
 ///
 /// # Safety
 /// `d` is NULL or a `struct hotmem_virtio_mem`. `config` is NULL or a configuration. `answer` is NULL or
@@ -255,7 +216,10 @@ pub unsafe extern "C" fn hotmem_virtio_mem_step(
         let has_answer = !answer.is_null();
         // SAFETY: see above.
         let answer = has_answer.then(|| unsafe { core::slice::from_raw_parts(answer, answer_len) });
-        let Device { instance, driver, memory, .. } = &mut *device;
+        let Device { instance, driver, memory, withdrawal, .. } = &mut *device;
+        if withdrawal.is_some() {
+            return Err(Error(HOTMEM_EINVAL));
+        }
         let mut control = instance.enter()?;
         let running = control.running()?;
         // `bind` fails only for the control path of another instance.
@@ -296,29 +260,34 @@ pub unsafe extern "C" fn hotmem_virtio_mem_get_status(
 ) -> i32 {
     let get = || {
         // SAFETY: the caller guarantees it. The same holds below.
-        let device = unsafe { device(d) }?.take()?;
+        let mut device = unsafe { device(d) }?.take()?;
+        // SAFETY: see above.
+        let status = unsafe { status.as_mut() }.ok_or(Error(HOTMEM_EFAULT))?;
+        let remaining = |remaining: Option<Remaining>| remaining.map_or(0, |left| left.size.0);
+        let plugged = device.withdrawal.map_or(device.driver.plugged().0, remaining);
         let state = match device.driver.status() {
+            _ if device.withdrawal.is_some() => HOTMEM_VIRTIO_MEM_WITHDRAWN,
             Status::Synchronising => HOTMEM_VIRTIO_MEM_SYNCHRONISING,
             Status::Resizing => HOTMEM_VIRTIO_MEM_RESIZING,
             Status::Reached => HOTMEM_VIRTIO_MEM_REACHED,
             Status::Pending(_) => HOTMEM_VIRTIO_MEM_PENDING,
             Status::Failed(_) => HOTMEM_VIRTIO_MEM_FAILED,
         };
-        // SAFETY: see above.
-        *unsafe { status.as_mut() }.ok_or(Error(HOTMEM_EFAULT))? = hotmem_virtio_mem_status {
+        *status = hotmem_virtio_mem_status {
             state,
             reserved: 0,
             requested: device.driver.config().requested().0,
-            plugged: device.driver.plugged().0,
+            plugged,
             requests: device.driver.statistics().requests,
+            missing_frames: device.memory.take_missing_frames(),
         };
         Ok(())
     };
     code(get())
 }
 
-/// Writes the reason why the requested size is not reached, or why the driver has stopped, to the
-/// `size` bytes at `text`. The text ends with a NUL. It is empty if there is no such reason, and is
+/// Writes the reason why the requested size is not reached, why the driver has stopped, or why memory
+/// of a device that is gone remains, to the `size` bytes at `text`. The text ends with a NUL. It is empty if there is no such reason, and is
 /// cut off if it does not fit.
 ///
 /// # Errors
@@ -343,9 +312,10 @@ pub unsafe extern "C" fn hotmem_virtio_mem_explain(
         }
         // SAFETY: see above.
         unsafe {
-            match device.driver.status() {
-                Status::Pending(reason) => write_text(text.cast(), size, reason),
-                Status::Failed(reason) => write_text(text.cast(), size, reason),
+            match (device.withdrawal, device.driver.status()) {
+                (Some(Some(left)), _) => write_text(text.cast(), size, left.reason),
+                (None, Status::Pending(reason)) => write_text(text.cast(), size, reason),
+                (None, Status::Failed(reason)) => write_text(text.cast(), size, reason),
                 _ => write_text(text.cast(), size, ""),
             }
         }
