@@ -88,6 +88,9 @@ bool answered(struct queue *queue);
 uint32_t config32(struct device *device, unsigned at);
 uint16_t config16(struct device *device, unsigned at);
 uint8_t generation(struct device *device);
+/* Returns whether the device has changed its configuration since its generation was `before`. Fails
+   if it still changes after that many `reads`. */
+bool config_changed(struct device *device, unsigned reads, uint8_t before);
 
 /* virtio_mem.c: drives the virtio-mem device. */
 bool start_virtio_mem(void);
@@ -97,3 +100,5 @@ void explain_virtio_mem(char *text, size_t size);
 /* reporting.c: reports free memory if there is a virtio-balloon device. */
 void start_reporting(void);
 void poll_reporting(void);
+/* Requests frames for page tables back from the balloon, if there is one. 0 ends the request. */
+void request_from_balloon(uint64_t frames);

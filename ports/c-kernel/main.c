@@ -127,6 +127,11 @@ static void run(void)
         began = now();
         do {
             poll_virtio_mem(&status);
+            /* Request whole pageblocks, so that the next additions need not ask again. */
+            if (status.missing_frames)
+                request_from_balloon((status.missing_frames + 511) & ~511UL);
+            else if (status.state == HOTMEM_VIRTIO_MEM_REACHED)
+                request_from_balloon(0);
             if (status.requested == reached)
                 began = now();
             /* Print the event only once for each request. */

@@ -31,6 +31,12 @@ void start_reporting(void)
     must(hotmem_balloon_init(&driver, &machine, &config, features, &options), "the balloon");
 }
 
+void request_from_balloon(uint64_t frames)
+{
+    if (device.id)
+        must(hotmem_balloon_need(&driver, frames), "the balloon");
+}
+
 static void send_message(void)
 {
     struct queue *queue = &queues[message.queue];

@@ -4,6 +4,12 @@
 #define VIRTIO 0x1af4
 /* The number of PCI functions on 32 buses, 256 on each. */
 #define FUNCTIONS (32 << 8)
+/* The number of capabilities that fit in configuration space. A longer list has a cycle. */
+#define MAX_CAPABILITIES 48
+/* The time that a device may take to reset itself, and the number of reads in which its
+   configuration may change. */
+#define RESET_NS 1000000000
+#define MAX_CHANGES 100
 /* The offsets of fields of the common configuration. */
 enum { FEATURE_SELECT = 0, FEATURES = 4, ACCEPT_SELECT = 8, ACCEPT = 12, STATUS = 20,
        GENERATION = 21, SELECT = 22, SIZE = 24, ENABLE = 28, NOTIFY_OFFSET = 30, DESCRIPTORS = 32,
@@ -51,7 +57,7 @@ static volatile uint8_t *map_structure(unsigned function, unsigned capability)
 
 bool find_device(struct device *device, uint16_t id)
 {
-    unsigned function = 0, at;
+    unsigned function = 0, left = MAX_CAPABILITIES, at;
 
     /* A transitional device has another ID. The ID of a transitional balloon is 0x1002. */
     while (pci_read(function, 0) != ((0x1040u + id) << 16 | VIRTIO)
@@ -64,6 +70,8 @@ bool find_device(struct device *device, uint16_t id)
     for (at = pci_read(function, 0x34) & 0xfc; at; at = pci_read(function, at) >> 8 & 0xfc) {
         uint32_t kind = pci_read(function, at) & 0xff0000ff;
 
+        if (!left--)
+            fail("the list of the device's capabilities has a cycle", -device->id);
         if (kind == (1 << 24 | 9))
             device->common = map_structure(function, at);
         if (kind == (2 << 24 | 9)) {
@@ -80,11 +88,12 @@ bool find_device(struct device *device, uint16_t id)
 
 uint64_t offered_features(struct device *device)
 {
-    uint64_t features;
+    uint64_t features, began = now();
 
     write8(device->common + STATUS, 0);
-    while (device->common[STATUS]) {
-    }
+    while (device->common[STATUS])
+        if (now() - began > RESET_NS)
+            fail("the device does not reset itself", -device->id);
     write8(device->common + STATUS, ACKNOWLEDGE);
     write8(device->common + STATUS, ACKNOWLEDGE | DRIVER);
     write32(device->common + FEATURE_SELECT, 0);
@@ -176,6 +185,15 @@ uint32_t config32(struct device *device, unsigned at)
 uint16_t config16(struct device *device, unsigned at)
 {
     return read16(device->config + at);
+}
+
+bool config_changed(struct device *device, unsigned reads, uint8_t before)
+{
+    if (device->common[GENERATION] == before)
+        return false;
+    if (reads > MAX_CHANGES)
+        fail("the device's configuration keeps changing", -device->id);
+    return true;
 }
 
 uint8_t generation(struct device *device)

@@ -13,6 +13,7 @@ static struct hotmem_virtio_mem_config config;
    if the device has changed the configuration meanwhile. */
 static void read_config(void)
 {
+    unsigned reads = 0;
     uint8_t before;
 
     do {
@@ -21,7 +22,7 @@ static void read_config(void)
             if (at != 8 && at != 12)
                 ((uint32_t *)&config)[at / 4] = config32(&device, at);
         config.node_id = config16(&device, 8);
-    } while (generation(&device) != before);
+    } while (config_changed(&device, ++reads, before));
 }
 
 bool start_virtio_mem(void)
