@@ -13,8 +13,8 @@ use super::exhaustion::HidingSteps;
 use crate::addr::Pfn;
 use crate::outlined::Outlined;
 use crate::platform::Platform;
-use crate::sync::{Ordering, fence, mutant};
-use crate::words::{Block, Cursor, Grain, Section, WordPtr, Zone, hint_at};
+use crate::sync::{Ordering, fence, mutant, sequential};
+use crate::words::{Block, Cursor, Grain, Hint, Section, WordPtr, Zone, hint_at};
 
 impl<P: Platform> Frames<P> {
     /// Points this CPU's cursor to another word: see [`Cursor::swap`].
@@ -25,17 +25,36 @@ impl<P: Platform> Frames<P> {
         }
     }
 
+    /// Points this CPU's cursor to a word of the pageblock of its hint for single frames, which was
+    /// `hint`. The caller owns a frame of the word.
+    pub(super) fn move_cursor_within(&self, hint: Hint, zone: Zone, to: WordPtr) {
+        let mut hiding_steps = self.new_hiding_steps();
+        self.move_cursor(zone, to, &mut hiding_steps);
+        if hint <= self.last_low_hint() {
+            self.leave_if_cleared(hint, zone, &hiding_steps);
+        }
+    }
+
+    /// Clears the cursor of this CPU, which was pointed to low memory, if `hint` has been cleared
+    /// since. Code that clears the hint then reads the cursor. `SeqCst`: one of the two sees what the
+    /// other has done.
+    #[cold]
+    fn leave_if_cleared(&self, hint: Hint, zone: Zone, hiding_steps: &HidingSteps<'_>) {
+        let cpu = hiding_steps.cpu();
+        sequential();
+        mutant!("a cursor stays in low memory after the hint was cleared" => return);
+        if cpu.block(zone, Grain::Frame).load(Ordering::SeqCst) != hint {
+            self.forget_cursors(cpu, |block| block.to_hint() == hint, hiding_steps);
+        }
+    }
+
     /// Returns whether the cursor of `cpu` should move to the word of `frame`, which the caller has
     /// freed. It should if its present word has no free frame left, and if the node of `frame` is
-    /// near, `frame` is not in low memory, and its pageblock is for single frames. While the CPU's
-    /// hint is in low memory, the cursor stays, so that `make_word_findable` replaces the hint
-    /// first.
+    /// near, `frame` is not in low memory, and its pageblock is for single frames.
     #[inline(always)]
     pub(super) fn may_follow(&self, cpu: &Cpu, section: &Section, frame: Pfn, zone: Zone) -> bool {
-        let last_low = self.last_low_hint();
         !cpu.cursor(zone).offers(zone)
-            && hint_at(frame) > last_low
-            && cpu.block(zone, Grain::Frame).load(Ordering::Relaxed) > last_low
+            && hint_at(frame) > self.last_low_hint()
             && section.grain_of(frame) == Grain::Frame
             && self.is_near(self.words.node_index_at(frame))
     }

@@ -44,7 +44,7 @@ impl<P: Platform> Frames<P> {
         let Some((word, frame, is_last)) = taken_frame else { return FoundFrame::NONE };
         if !is_last && let Some(word) = section.bitmaps.lasting_word(bit, word).or_violation() {
             // This call still owns the frame.
-            self.move_cursor(zone, word, &mut self.new_hiding_steps());
+            self.move_cursor_within(hint, zone, word);
         }
         FoundFrame::number(frame)
     }

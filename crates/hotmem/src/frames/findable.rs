@@ -192,14 +192,20 @@ impl<P: Platform> Frames<P> {
     ///
     /// If the CPU's hint for runs is exhausted, the pageblock becomes that hint: then frees in
     /// random order change neither `partial` nor the tree. For single frames, the cursor has this
-    /// effect. But a cursor does not move while the hint for single frames is in low memory, so
-    /// such a hint is replaced here as well.
+    /// effect, so their hint is replaced only if the CPU has none or one in low memory.
     pub(super) fn make_word_findable(
         &self,
         block: Block<'_>,
         word: usize,
         hiding_steps: &mut HidingSteps<'_>,
     ) {
+        self.lead_to_word(block, word, hiding_steps);
+        // Not only if a bit was set: hints and cursors of this CPU lead to the word without a change.
+        mutant!("no hint in low memory is cleared by a free into a hint above" => return);
+        self.note_free_memory_in(block.section(), block.zone());
+    }
+
+    fn lead_to_word(&self, block: Block<'_>, word: usize, hiding_steps: &mut HidingSteps<'_>) {
         if self.leads_to(block, hiding_steps) {
             return;
         }

@@ -10,6 +10,7 @@ use super::exhaustion::HidingSteps;
 use crate::addr::Pfn;
 use crate::geometry::{BITMAP_WORD_BITS, PAGEBLOCK_FRAMES};
 use crate::platform::Platform;
+use crate::sync::mutant;
 use crate::words::{FreedBits, Section, WordPtr, hint_at};
 
 /// Whether a fast path has freed a frame or a pageblock.
@@ -77,12 +78,15 @@ impl<P: Platform> Frames<P> {
             return self.free_in_general(frame);
         }
         let cursor = cpu.cursor(freed.zone());
-        if cursor.points_to(word) {
+        if cursor.points_to(word) && !self.may_have_low_hint() {
             FreeOutcome::Freed
         } else if self.may_follow(cpu, section, frame, freed.zone()) {
-            match cursor.swap(Some(word)) {
-                None => FreeOutcome::Freed,
-                Some(former) => self.finish_former_word(former, hiding_steps),
+            let former = cursor.swap(Some(word));
+            mutant!("a cursor that follows a free clears no hint in low memory" => return FreeOutcome::Freed);
+            if former.is_none() && !self.may_have_low_hint() {
+                FreeOutcome::Freed
+            } else {
+                self.finish_cursor_move(frame, former, hiding_steps)
             }
         } else if section.is_partial(frame) {
             FreeOutcome::Freed
@@ -91,10 +95,21 @@ impl<P: Platform> Frames<P> {
         }
     }
 
-    /// Makes the word that the cursor has left findable.
+    /// Makes the word `former`, which the cursor has left, findable, and tells other CPUs of `frame`,
+    /// to which the cursor leads now.
     #[cold]
-    fn finish_former_word(&self, former: Pfn, hiding_steps: HidingSteps<'_>) -> FreeOutcome {
-        self.make_former_word_findable(former, &hiding_steps);
+    fn finish_cursor_move(
+        &self,
+        frame: Pfn,
+        former: Option<Pfn>,
+        hiding_steps: HidingSteps<'_>,
+    ) -> FreeOutcome {
+        if let Some(former) = former {
+            self.make_former_word_findable(former, &hiding_steps);
+        }
+        if let Some(block) = self.words.block_of(frame) {
+            self.note_free_memory_in(block.section(), block.zone());
+        }
         FreeOutcome::Freed
     }
 

@@ -15,11 +15,11 @@
 use super::Frames;
 use super::cpu::Cpu;
 use super::exhaustion::HidingSteps;
-use crate::addr::{Pfn, PfnRange};
+use crate::addr::PfnRange;
 use crate::geometry::SECTION_FRAMES;
 use crate::outlined::Outlined;
 use crate::platform::Platform;
-use crate::sync::{AtomicU64, Ordering, mutant};
+use crate::sync::{AtomicU64, Ordering, fence, mutant};
 use crate::words::{Block, Class, Grain, Hint, NO_HINT, NodeIndex, SectionRef, Zone};
 
 impl<P: Platform> Frames<P> {
@@ -37,10 +37,10 @@ impl<P: Platform> Frames<P> {
         // that has it as its hint. In addition, if a free has read the old hint, and so has not set
         // `partial` itself, `make_former_hint_findable` after this swap sees the bits that it set.
         let old = hiding_steps.cpu().block(zone, grain).swap(block.to_hint(), Ordering::SeqCst);
-        self.note_hint_at(block.start());
         if old != block.to_hint() {
             self.make_former_hint_findable(old, hiding_steps);
         }
+        self.note_hint_in(block.section(), zone, Some(grain));
     }
 
     /// Makes the pageblock of a former hint findable: publishes it as free if all its frames are
@@ -163,7 +163,6 @@ impl<P: Platform> Frames<P> {
         zone: Zone,
         hiding_steps: &mut HidingSteps<'_>,
     ) {
-        self.note_free_memory_in(section, zone);
         let hint = hiding_steps.cpu().section(zone).load(Ordering::Relaxed);
         // Make the section this CPU's hint if the present hint has no free pageblock: then frees in
         // random order do not have to change the tree.
@@ -176,6 +175,7 @@ impl<P: Platform> Frames<P> {
         } else {
             section.make_findable(&self.words, Class::free(zone));
         }
+        self.note_free_memory_in(section, zone);
     }
 
     /// Makes `section` this CPU's hint, so that the CPU's allocations of whole pageblocks use it
@@ -205,11 +205,12 @@ impl<P: Platform> Frames<P> {
     ) {
         hiding_steps.start();
         let new_hint = section.to_hint();
-        let former_hint = hiding_steps.cpu().section(zone).swap(new_hint, Ordering::AcqRel);
-        self.note_hint_at(section.start());
+        // AcqRel passes on what this CPU has seen of the section. `SeqCst`: see `low_memory.rs`.
+        let former_hint = hiding_steps.cpu().section(zone).swap(new_hint, Ordering::SeqCst);
         if former_hint != new_hint {
             self.make_former_section_findable(former_hint, zone);
         }
+        self.note_hint_in(section, zone, None);
     }
 
     /// Makes the section of a former hint findable, if it has free pageblocks.
@@ -289,48 +290,6 @@ impl<P: Platform> Frames<P> {
         self.hinted_sections(zone).take(limit).any(|hinted| hinted == section)
     }
 
-    /// Records that a hint of this CPU leads to the memory at `at` from now on, if that is low
-    /// memory.
-    #[inline]
-    fn note_hint_at(&self, at: Pfn) {
-        if at < self.low_end() {
-            // Release pairs with the Acquire in `note_free_memory_in`: a CPU that sees the mark
-            // also sees the hint.
-            self.has_low_hint.store(1, Ordering::Release);
-        }
-    }
-
-    /// Clears all hints in low memory if `section` lies above it, because a search has something to
-    /// find there again: memory of this kind has become free in the section, which had none. A hint
-    /// that another CPU sets at the same moment stays until this happens once more.
-    ///
-    /// Cost: one or two loads; if there may be a hint in low memory, O(CPUs).
-    #[inline]
-    pub(super) fn note_free_memory_in(&self, section: SectionRef<'_>, zone: Zone) {
-        if zone == Zone::Kernel
-            && self.has_low_hint.load(Ordering::Relaxed) != 0
-            && section.start() >= self.low_end()
-        {
-            self.clear_all_low_hints();
-        }
-    }
-
-    #[cold]
-    fn clear_all_low_hints(&self) {
-        if self.has_low_hint.swap(0, Ordering::Acquire) != 0 {
-            self.forget_hints(PfnRange::ALL.split_at(self.low_end()).0);
-        }
-    }
-
-    /// If a part of `range` lies above low memory, clears all hints in low memory, so that their
-    /// CPUs search again. `range` has just come online.
-    pub(crate) fn clear_low_memory_hints(&self, range: PfnRange) {
-        let low_end = self.low_end();
-        if low_end != Pfn::ZERO && low_end < range.end() {
-            self.forget_hints(PfnRange::ALL.split_at(low_end).0);
-        }
-    }
-
     /// Clears the hints and cursors in the sections of `range`, and makes their memory findable,
     /// unless it has just gone offline.
     pub(crate) fn forget_hints(&self, range: PfnRange) {
@@ -346,6 +305,9 @@ impl<P: Platform> Frames<P> {
                 self.make_former_hint_findable(block, &mut hiding_steps);
             }
         }
+        // Pairs with the `SeqCst` accesses of `move_cursor_within`: it sees that the hint is clear, or
+        // this call sees its cursor.
+        fence(Ordering::SeqCst);
         for cpu in self.cpus_with_records() {
             self.forget_cursors(cpu, |block| is_in_range(block.section()), &hiding_steps);
             for zone in Zone::ALL {

@@ -26,6 +26,7 @@
 //! | `findable.rs` | the steps that make free frames findable; pageblocks that become wholly free |
 //! | `order.rs` | the order of a search: nodes and zones |
 //! | `hints.rs`, `cpu.rs`, `cpus.rs` | the pageblocks and the section that a CPU allocates from next |
+//! | `low_memory.rs` | the steps by which low memory goes last |
 //! | `node_hints.rs` | the pageblocks that requests near a node allocate from next |
 //! | `cursors.rs` | the word that a CPU's next single frame comes from |
 //! | `parked.rs` | memory that is isolated for requests that wait, which allocations may take back |
@@ -75,6 +76,7 @@ mod headroom;
 mod hints;
 #[cfg(not(loom))]
 mod lent;
+mod low_memory;
 mod metadata;
 mod neighbourhood_set;
 mod node_hints;
@@ -125,7 +127,7 @@ use crate::addr::PfnRange;
 use crate::geometry::PAGEBLOCK_FRAMES;
 use crate::origin::InstanceId;
 use crate::platform::{DirectMap, Platform};
-use crate::sync::{Ordering, const_unless_loom, untracked};
+use crate::sync::{AtomicU64, Ordering, const_unless_loom, untracked};
 use crate::words::SectionWords;
 use core::fmt;
 use cpu::Cpu;
@@ -151,8 +153,8 @@ pub struct Frames<P> {
     /// The last pageblock of low memory, encoded as a hint, so that a hint can be compared with it;
     /// `NO_HINT` if there is no low memory. Set once, before the first frame is added.
     last_low_hint: untracked::AtomicU64,
-    /// Not 0 if a hint may be in low memory (see `order.rs`).
-    has_low_hint: untracked::AtomicU64,
+    /// Not 0 if a hint may lead to low memory (see `low_memory.rs`).
+    has_low_hint: AtomicU64,
     /// Not 0 once a hint of a node was set (see `node_hints.rs`).
     has_node_hints: untracked::AtomicU64,
     wakeup: Wakeup,
@@ -183,7 +185,7 @@ impl<P> Frames<P> {
                 words: SectionWords::new(),
                 cpus: Cpus::new(),
                 last_low_hint: untracked::AtomicU64::new(crate::words::NO_HINT),
-                has_low_hint: untracked::AtomicU64::new(0),
+                has_low_hint: AtomicU64::new(0),
                 has_node_hints: untracked::AtomicU64::new(0),
                 wakeup: Wakeup::new(),
                 contents: untracked::AtomicU64::new(0),

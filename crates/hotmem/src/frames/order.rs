@@ -4,11 +4,10 @@
 
 use super::{AllocRequest, Frames, NodeChoice};
 use crate::addr::Pfn;
-use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES};
+use crate::geometry::SECTION_FRAMES;
 use crate::outlined::Outlined;
 use crate::platform::Platform;
-use crate::sync::Ordering;
-use crate::words::{Class, Hint, NodeId, NodeIndex, Search, SectionRef, SectionWords, Zone};
+use crate::words::{Class, NodeId, NodeIndex, Search, SectionRef, SectionWords, Zone};
 
 /// One step of a search: the memory of one zone of a node, at or above a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -33,28 +32,6 @@ impl<P: Platform> Frames<P> {
     #[must_use]
     pub fn node_of(&self, frame: Pfn) -> Option<NodeId> {
         self.words.node_of(frame)
-    }
-
-    /// Returns the end of low memory, a multiple of a section; 0 if there is no low memory.
-    pub(crate) fn low_end(&self) -> Pfn {
-        Pfn::new(self.last_low_hint() * PAGEBLOCK_FRAMES as u64).unwrap_or(Pfn::ZERO)
-    }
-
-    /// Returns the hint of the last pageblock in low memory, or `NO_HINT` (0). As a hint is the
-    /// number of a pageblock plus one, this equals the number of pageblocks below the end of low
-    /// memory, and greater hints are above low memory.
-    #[inline]
-    pub(super) fn last_low_hint(&self) -> Hint {
-        // Relaxed: it is set before the Release store that announces the first region.
-        self.last_low_hint.load(Ordering::Relaxed)
-    }
-
-    /// Sets the end of low memory. Boot only.
-    #[cfg(not(loom))]
-    pub(crate) fn set_low_end(&self, low_end: Pfn) {
-        // The hint of a pageblock is its number plus one.
-        let low_blocks = low_end.number() / PAGEBLOCK_FRAMES as u64;
-        self.last_low_hint.store(low_blocks, Ordering::Relaxed);
     }
 
     /// Returns the steps of a search for `request`, in order: node by node, and on each node zone

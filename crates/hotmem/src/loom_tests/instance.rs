@@ -81,6 +81,14 @@ impl Instance {
         instance
     }
 
+    /// Makes an instance as [`new`](Self::new) does, of which the first `low` sections are low
+    /// memory.
+    pub(super) fn with_low_memory(sections: usize, low: usize) -> Arc<Instance> {
+        let instance = Instance::with_memory(sections, false, low);
+        (0..sections).for_each(|index| instance.add_lasting_bitmaps(index));
+        instance
+    }
+
     /// Returns section `index`.
     pub(super) fn section(&self, index: usize) -> SectionRef<'_> {
         self.words().section_of(Pfn::new(index as u64 * SECTION).unwrap()).unwrap()
@@ -102,21 +110,22 @@ impl Instance {
     /// Makes an instance of hotplugged memory without bitmaps. The CPU that first divides a
     /// pageblock of a section must find a frame for the bitmaps.
     pub(super) fn without_bitmaps(sections: usize) -> Arc<Instance> {
-        Instance::with_memory(sections, false)
+        Instance::with_memory(sections, false, 0)
     }
 
     /// Makes an instance of boot memory without bitmaps.
     pub(super) fn boot_without_bitmaps(sections: usize) -> Arc<Instance> {
-        Instance::with_memory(sections, true)
+        Instance::with_memory(sections, true, 0)
     }
 
-    fn with_memory(sections: usize, is_boot: bool) -> Arc<Instance> {
+    fn with_memory(sections: usize, is_boot: bool, low: usize) -> Arc<Instance> {
         let len = sections as u64 * SECTION;
         let memory = (0..len + sections as u64).map(|_| BitmapFrame::new());
         let memory: Box<[BitmapFrame]> = memory.collect();
         let frames = Frames::new(LoomPlatform);
         // The memory of each frame of the model is an element of `memory`.
         frames.set_direct_map(DirectMap::from_base(memory.as_ptr().cast_mut().cast()));
+        frames.set_low_end(Pfn::new(low as u64 * SECTION).unwrap());
         let mut words = Boxes::default();
         frames.words().announce_model(range(0, len), is_boot, &mut words, Boxes::keep);
         let held = untracked::AtomicU64::new(0);
