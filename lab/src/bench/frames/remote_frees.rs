@@ -1,16 +1,16 @@
 //! Runs the access pattern of remote frees. One CPU allocates runs and passes them through a ring
 //! to another CPU, which frees them.
 
-use super::ring::{ENTRIES, Receiver, Ring, Sender};
+use super::ring::{ENTRIES, Ring};
 use super::subject::{Allocator, ThreadState, alloc_until_some};
 use crate::hosted::ThreadCpus;
 
-/// The role of a thread.
+/// The role of a thread, and its ring.
 pub(super) enum RemoteRole<'a> {
-    Allocates(Sender<'a>),
-    Frees(Receiver<'a>),
+    Allocates(&'a Ring),
+    Frees(&'a Ring),
     /// Acts as two CPUs in turn. One allocates, the other frees.
-    Both(Sender<'a>, Receiver<'a>),
+    Both(&'a Ring),
 }
 
 /// Returns one ring for every two threads.
@@ -21,32 +21,35 @@ pub(super) fn rings(threads: usize) -> Vec<Ring> {
 /// Returns the roles of all threads.
 pub(super) fn roles(rings: &[Ring], threads: usize) -> Vec<RemoteRole<'_>> {
     if let ([ring], 1) = (rings, threads) {
-        return vec![RemoteRole::Both(ring.sender(), ring.receiver())];
+        return vec![RemoteRole::Both(ring)];
     }
-    let roles_of_ring =
-        |ring| [RemoteRole::Allocates(Ring::sender(ring)), RemoteRole::Frees(Ring::receiver(ring))];
-    rings.iter().flat_map(roles_of_ring).collect()
+    rings.iter().flat_map(|ring| [RemoteRole::Allocates(ring), RemoteRole::Frees(ring)]).collect()
 }
 
 impl RemoteRole<'_> {
     /// Allocates `operations` allocations, frees `operations` allocations, or does both, according
     /// to the role.
+    ///
+    /// The ends of the ring are local, so that the processor's registers hold their counts.
     pub(super) fn run<A: Allocator>(
-        &mut self,
+        &self,
         allocator: &A,
         thread_state: &mut A::ThreadState<'_>,
         order: u32,
         operations: u64,
     ) {
         match self {
-            RemoteRole::Allocates(sender) => {
+            RemoteRole::Allocates(ring) => {
+                let mut sender = ring.sender();
                 (0..operations)
                     .for_each(|_| sender.send(alloc_until_some(|| thread_state.alloc(order))));
             }
-            RemoteRole::Frees(receiver) => {
+            RemoteRole::Frees(ring) => {
+                let mut receiver = ring.receiver();
                 (0..operations).for_each(|_| thread_state.free(receiver.receive(), order));
             }
-            RemoteRole::Both(sender, receiver) => {
+            RemoteRole::Both(ring) => {
+                let (mut sender, mut receiver) = (ring.sender(), ring.receiver());
                 let mut freeing_cpu = allocator.thread_state();
                 let mut remaining = operations;
                 while remaining > 0 {
@@ -74,7 +77,7 @@ mod tests {
             let name = |role: &RemoteRole<'_>| match role {
                 RemoteRole::Allocates(_) => 'a',
                 RemoteRole::Frees(_) => 'f',
-                RemoteRole::Both(..) => 'b',
+                RemoteRole::Both(_) => 'b',
             };
             roles(&rings, threads).iter().map(name).collect::<String>()
         };

@@ -3,13 +3,14 @@
 
 use super::subject::index;
 use std::{
-    hint, iter,
+    hint,
     sync::atomic::{AtomicU64, Ordering},
     thread,
 };
 
 /// The number of entries, as in the ring of a network card.
-pub(super) const ENTRIES: u64 = 256;
+const LEN: usize = 256;
+pub(super) const ENTRIES: u64 = LEN as u64;
 
 /// The number of reads after which a waiting thread yields the CPU: the thread for which it waits
 /// may need the same CPU.
@@ -17,7 +18,7 @@ const READS_BEFORE_YIELD: u32 = 1 << 12;
 
 /// A ring with one sender and one receiver.
 pub(super) struct Ring {
-    entries: Vec<AtomicU64>,
+    entries: [AtomicU64; LEN],
     sent_count: PaddedCount,
     received_count: PaddedCount,
 }
@@ -28,10 +29,9 @@ struct PaddedCount(AtomicU64);
 
 impl Ring {
     pub(super) fn new() -> Ring {
-        let entries = iter::repeat_with(|| AtomicU64::new(0));
         let [sent, received] = [(); 2].map(|()| PaddedCount(AtomicU64::new(0)));
         Ring {
-            entries: entries.take(index(ENTRIES)).collect(),
+            entries: [const { AtomicU64::new(0) }; LEN],
             sent_count: sent,
             received_count: received,
         }
