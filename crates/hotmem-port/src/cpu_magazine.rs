@@ -184,7 +184,7 @@ mod tests {
     use super::*;
     use crate::nested::tests::{interrupt_by, interruption_point};
     use hotmem::geometry::{FRAME_SIZE, PAGEBLOCK_FRAMES};
-    use hotmem::{AlwaysMapped, Hotplug, PfnRange};
+    use hotmem::{AlwaysMapped, Bytes, Hotplug, PfnRange};
     use std::alloc::{Layout, alloc_zeroed};
     use std::cell::{Cell, RefCell};
     use std::collections::BTreeSet;
@@ -198,6 +198,8 @@ mod tests {
     struct InterruptedCpu;
 
     impl Platform for InterruptedCpu {
+        const COUNTS_ALLOCATED: bool = true;
+
         fn cpu(&self) -> usize {
             interruption_point();
             0
@@ -226,24 +228,17 @@ mod tests {
         static STEP: Cell<usize> = const { Cell::new(0) };
         /// The steps at which interrupts arrive, and the operations of their handlers.
         static INTERRUPTS: RefCell<Vec<(usize, Operation)>> = const { RefCell::new(Vec::new()) };
-        /// The number of free frames before the first operation.
-        static FREE_BEFORE: Cell<u64> = const { Cell::new(0) };
         /// The number of calls that have begun and not returned.
         static CALLS_IN_PROGRESS: Cell<u64> = const { Cell::new(0) };
         /// Whether a call to drain has interrupted another call, which has not returned yet.
         static IS_DRAIN_EXPECTED: Cell<bool> = const { Cell::new(false) };
     }
 
-    /// Returns the number of free frames. In contrast to `counts`, `counts_in` does not count the
-    /// words, which takes Miri long.
-    fn free_frames() -> u64 {
-        FRAMES.counts_in(PfnRange::ALL).free
-    }
-
-    /// Returns the number of frames that are neither free nor owned by the test.
+    /// Returns the number of frames that the magazine has: those that are allocated and that the test
+    /// does not own.
     fn frames_in_magazine() -> u64 {
         let owned = OWNED.with_borrow(BTreeSet::len) as u64;
-        FREE_BEFORE.get() - free_frames() - owned
+        FRAMES.allocated_frames().expect("this platform counts") - owned
     }
 
     /// Handles the interrupt that arrives at this step, if any.
@@ -326,11 +321,14 @@ mod tests {
         // SAFETY: the map names only this memory.
         let hotplug = unsafe { Hotplug::bootstrap(&FRAMES, mapping, &[(0..BOOT_BYTES).into()]) };
         let _hotplug = hotplug.expect("the memory is large enough to boot");
-        // Allocate every frame once. This also allocates the bitmaps of all pageblocks, which stay
-        // allocated, so the number of free frames does not change because of bitmaps later.
-        let all = core::iter::from_fn(|| FRAMES.alloc(AllocRequest::frames(1)).ok());
-        drop(all.collect::<Vec<_>>());
-        FREE_BEFORE.set(free_frames());
+        // Allocate a frame of each pageblock once. This also allocates the bitmaps of the pageblocks,
+        // which stay allocated, so the number of free frames does not change because of bitmaps later.
+        let memory = PfnRange::from_bytes(0, Bytes(BOOT_BYTES)).expect("whole frames");
+        for pageblock in memory.chunks(PAGEBLOCK_FRAMES as u64) {
+            let request = AllocRequest::frames(1).within(pageblock.start()..pageblock.end());
+            drop(FRAMES.alloc(request).expect("the pageblock has free frames"));
+        }
+        let free_before = FRAMES.counts_in(PfnRange::ALL).free;
         let scripts: Vec<Vec<Operation>> = if cfg!(miri) {
             ALL_OPERATIONS.map(|one| [one].into()).into()
         } else {
@@ -354,5 +352,6 @@ mod tests {
                 }
             }
         }
+        assert_eq!(FRAMES.counts_in(PfnRange::ALL).free, free_before);
     }
 }
