@@ -3,10 +3,12 @@
 
 use crate::clock::now;
 use crate::pci::{self, Transport};
+use alloc::boxed::Box;
+use core::error::Error;
 use hotmem::{Bytes, report::Settings};
 use hotmem_ostd_allocator::{Cpus, FRAMES};
 use hotmem_virtio::balloon::{
-    BalloonOptions, Device, Driver, EngineMemory, Features, Poison, Progress,
+    BalloonOptions, Device, Driver, EngineMemory, Failure, Features, InitError, Poison, Progress,
 };
 use ostd::prelude::println;
 use virtio_drivers::transport::DeviceType;
@@ -22,27 +24,37 @@ pub struct Reporting {
 }
 
 impl Reporting {
-    /// Starts the device, if one is found.
-    pub fn start() -> Option<Reporting> {
-        let transport = pci::find(DeviceType::MemoryBalloon)?;
-        let queues = pci::shared_memory(Device::<Transport>::MEMORY_SIZE)?;
+    /// Starts the device. Returns `None` if there is no device.
+    pub fn start() -> Option<Result<Reporting, Box<dyn Error>>> {
+        pci::find(DeviceType::MemoryBalloon).map(Reporting::start_device)
+    }
+
+    fn start_device(transport: Transport) -> Result<Reporting, Box<dyn Error>> {
+        let queues = pci::shared_memory(Device::<Transport>::MEMORY_SIZE);
+        let queues = queues.ok_or(InitError::SharedMemory)?;
         let features = Features::PAGE_REPORTING | Features::VERSION_1;
         let options = BalloonOptions {
             features,
             poison: Poison::None,
             answer_timeout: Driver::DEFAULT_ANSWER_TIMEOUT,
         };
-        let device = Device::new(transport, queues, options).ok()?;
+        let device = Device::new(transport, queues, options)?;
         let mut memory = EngineMemory::new(&FRAMES, 0);
         let settings = Settings { keep_free: Bytes::ZERO, ..Settings::EAGER };
-        memory.report(device.driver().features(), Poison::None, settings).ok()?;
-        Some(Reporting { device, memory, printed_frames: 0, printed_size: 0 })
+        memory.report(device.driver().features(), Poison::None, settings)?;
+        Ok(Reporting { device, memory, printed_frames: 0, printed_size: 0 })
     }
 
     /// Carries out the host's requests and reports free memory, for a limited time. Prints an event
     /// when the balloon has reached the requested size, and when all free memory has been reported.
-    pub fn poll(&mut self) {
+    ///
+    /// # Errors
+    /// The driver has stopped.
+    pub fn poll(&mut self) -> Result<(), Failure> {
         let progress = self.device.poll(now(), 64, &mut self.memory);
+        if let Progress::Ready(failure) = progress {
+            return Err(failure);
+        }
         let driver = self.device.driver();
         let (inflated, target) = (driver.inflated_frames(), driver.target());
         if inflated == target && inflated != self.printed_size {
@@ -59,5 +71,6 @@ impl Reporting {
             );
             self.printed_frames = counters.reported_frames;
         }
+        Ok(())
     }
 }

@@ -29,7 +29,13 @@ pub fn run() {
             return end(false);
         }
     };
-    let mut reporting = Reporting::start();
+    let mut reporting = match Reporting::start().transpose() {
+        Ok(reporting) => reporting,
+        Err(error) => {
+            println!("Bail out! the balloon: {}", error);
+            return end(false);
+        }
+    };
     println!(
         r#"{{"event":"boot","ms":{},"boot_memory":{},"cpus":{}}}"#,
         now().as_millis(),
@@ -61,7 +67,10 @@ pub fn run() {
                     reason,
                 );
             }
-            reporting.iter_mut().for_each(Reporting::poll);
+            if let Some(Err(failure)) = reporting.as_mut().map(Reporting::poll) {
+                println!("Bail out! the balloon: {}", failure);
+                return end(false);
+            }
             spin_loop();
         }
         let grown = device.requested() > reached;

@@ -50,10 +50,12 @@ impl GlobalFrameAllocator for FrameAllocator {
     fn alloc(&self, layout: Layout) -> Option<Paddr> {
         let request = AllocRequest::frames(layout.size() as u64 / FRAME_SIZE)
             .aligned(layout.align() as u64 / FRAME_SIZE);
-        // The first allocation finds no memory, because the engine is not started yet.
-        let boot_and_retry = |error| if boot() { FRAMES.alloc_retry(request) } else { Err(error) };
-        // OSTD's interface has one error only.
-        let frames = FRAMES.alloc_retry(request).or_else(boot_and_retry).ok()?;
+        let frames = match FRAMES.alloc_retry(request) {
+            Ok(frames) => frames,
+            // The first allocation finds no memory, because the engine is not started yet. OSTD's
+            // interface has one error only.
+            Err(_) => boot().then(|| FRAMES.alloc_retry(request).ok())??,
+        };
         Some(frames.into_raw().start().phys_addr() as Paddr)
     }
 
