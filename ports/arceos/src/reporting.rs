@@ -1,14 +1,16 @@
 //! Reports free memory to the host, which frees it until the guest uses it again.
 
 use crate::pci::{self, Transport};
+use alloc::boxed::Box;
 use axalloc::FRAMES;
 use axhal::time::monotonic_time;
 use axstd::println;
+use core::error::Error;
 use core::time::Duration;
 use hotmem::{Bytes, report::Settings};
 use hotmem_port::ConfigurablePlatform;
 use hotmem_virtio::balloon::{
-    BalloonOptions, Device, Driver, EngineMemory, Features, Poison, Progress,
+    BalloonOptions, Device, Driver, EngineMemory, Failure, Features, InitError, Poison, Progress,
 };
 use virtio_drivers::transport::DeviceType;
 
@@ -24,28 +26,38 @@ pub struct Reporting {
 }
 
 impl Reporting {
-    /// Starts the device, if one is found.
-    pub fn start() -> Option<Reporting> {
-        let transport = pci::find(DeviceType::MemoryBalloon)?;
-        let queues = pci::shared_memory(Device::<Transport>::MEMORY_SIZE)?;
+    /// Starts the device. Returns `None` if there is no device.
+    pub fn start() -> Option<Result<Reporting, Box<dyn Error>>> {
+        pci::find(DeviceType::MemoryBalloon).map(Reporting::start_device)
+    }
+
+    fn start_device(transport: Transport) -> Result<Reporting, Box<dyn Error>> {
+        let queues = pci::shared_memory(Device::<Transport>::MEMORY_SIZE);
+        let queues = queues.ok_or(InitError::SharedMemory)?;
         let features = Features::PAGE_REPORTING | Features::VERSION_1;
         let options = BalloonOptions {
             features,
             poison: Poison::None,
             answer_timeout: Driver::DEFAULT_ANSWER_TIMEOUT,
         };
-        let device = Device::new(transport, queues, options).ok()?;
+        let device = Device::new(transport, queues, options)?;
         let mut memory = EngineMemory::new(&FRAMES, 0);
         let settings = Settings { keep_free: Bytes::ZERO, ..Settings::EAGER };
-        memory.report(device.driver().features(), Poison::None, settings).ok()?;
-        Some(Reporting { device, memory, printed_frames: 0 })
+        memory.report(device.driver().features(), Poison::None, settings)?;
+        Ok(Reporting { device, memory, printed_frames: 0 })
     }
 
     /// Reports free memory for a limited time. Prints an event when all free memory has been
     /// reported. Returns the time for the next call, because freeing memory wakes no thread.
-    pub fn poll(&mut self) -> Duration {
+    ///
+    /// # Errors
+    /// The driver has stopped.
+    pub fn poll(&mut self) -> Result<Duration, Failure> {
         self.device.ack_interrupt();
         let progress = self.device.poll(monotonic_time(), 64, &mut self.memory);
+        if let Progress::Ready(failure) = progress {
+            return Err(failure);
+        }
         let counters = self.device.driver().counters();
         if progress == Progress::Idle && counters.reported_frames != self.printed_frames {
             let (bytes, requests) =
@@ -53,6 +65,6 @@ impl Reporting {
             println!(r#"{{"event":"reported","bytes":{bytes},"requests":{requests},"hinted":0}}"#);
             self.printed_frames = counters.reported_frames;
         }
-        monotonic_time() + SEARCH_INTERVAL
+        Ok(monotonic_time() + SEARCH_INTERVAL)
     }
 }

@@ -37,7 +37,13 @@ pub fn run() {
             return end(false);
         }
     };
-    let reporting = Reporting::start();
+    let reporting = match Reporting::start().transpose() {
+        Ok(reporting) => reporting,
+        Err(error) => {
+            println!("Bail out! the balloon: {error}");
+            return end(false);
+        }
+    };
     events::boot();
     let Some(device) = device else { return end(true) };
     let mut session = Session {
@@ -77,7 +83,7 @@ struct Session {
 
 impl Session {
     /// Waits until the host requests another size than `reached`, and then reaches that size.
-    /// Returns false if the device cannot be used any more.
+    /// Returns false if a device cannot be used any more.
     fn reach_next_size(&mut self, reached: Bytes) -> bool {
         let (mut start, online_before) = (monotonic_time(), FRAMES.counts().online);
         (self.reported_reason, self.has_used_plugged) = (None, false);
@@ -105,7 +111,13 @@ impl Session {
                 }
                 _ => {}
             }
-            let until = self.reporting.as_mut().map(Reporting::poll);
+            let until = match self.reporting.as_mut().map(Reporting::poll).transpose() {
+                Ok(until) => until,
+                Err(failure) => {
+                    println!("Bail out! the balloon: {failure}");
+                    return false;
+                }
+            };
             match progress {
                 Progress::Working => {}
                 Progress::Pending(time) => wakeup::wait(Some(until.unwrap_or(time).min(time))),
