@@ -1,6 +1,7 @@
 //! Finds runs of set bits in a word.
 
-use crate::geometry::mask;
+use crate::geometry::{BITMAP_WORD_BITS, BITMAP_WORDS, mask};
+use crate::words::FrameBitmap;
 
 /// Returns the bits at which a run of at least `n` set bits starts. Each step doubles the length of
 /// the runs that it has found, by a shift and an `and`.
@@ -25,6 +26,22 @@ pub(super) fn aligned_starts(base: usize, align: usize) -> u64 {
     let pattern = u64::MAX.checked_div(mask(align)).unwrap_or(0);
     // In tests, words have fewer bits, so `base` may not be a multiple of `align`.
     pattern << (base.wrapping_neg() & (align - 1))
+}
+
+/// Returns whether some frames of a bitmap may be taken, but no word has a run of this many frames;
+/// for a run of several words, a word of such frames only. This is a snapshot.
+pub(super) fn has_only_shorter_runs(bitmap: &FrameBitmap, frames: u64) -> bool {
+    #[allow(clippy::cast_possible_truncation, reason = "at most the bits of a word")]
+    let frames = frames.min(BITMAP_WORD_BITS as u64) as usize;
+    let mut has_any = false;
+    for word in 0..BITMAP_WORDS {
+        let free = bitmap.takeable_in(word);
+        if runs_of(free, frames) != 0 {
+            return false;
+        }
+        has_any |= free != 0;
+    }
+    has_any
 }
 
 #[cfg(test)]

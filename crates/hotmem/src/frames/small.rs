@@ -5,7 +5,7 @@
 
 use super::exhaustion::HidingSteps;
 use super::order::SearchStep;
-use super::runs::{aligned_starts, runs_of};
+use super::runs::{aligned_starts, has_only_shorter_runs, runs_of};
 use super::{AllocError, AllocRequest, Frames, NodeChoice, Unit};
 use crate::addr::{Pfn, PfnRange};
 use crate::geometry::{BITMAP_WORD_BITS, BITMAP_WORDS, PAGEBLOCK_FRAMES, mask};
@@ -166,27 +166,32 @@ impl<P: Platform> Frames<P> {
                 if !suits(&self.words, block, request) {
                     continue;
                 }
-                hiding_steps.start();
-                // The pageblock is hidden from other searches now. `SeqCst`, as in
-                // `set_partial_with_path`: a CPU that sees the bit clear also sees that this CPU
-                // has started a hiding step. If a free saw the bit set, this CPU sees the frames
-                // that it freed.
-                let before = section.partial.fetch_and(!block.mask(), Ordering::SeqCst);
-                if before & block.mask() == 0 {
-                    continue;
-                }
-                if let Some(first_frame) = self.take(block, request, hiding_steps) {
-                    if request.restricted {
-                        self.set_partial_if_takeable(block, hiding_steps);
-                        self.set_node_hint(block, step.zone, request, hiding_steps);
-                    } else {
-                        block.set_grain(request.grain());
-                        self.set_block_hint(block, step.zone, request.grain(), hiding_steps);
+                // Look first: a search that passes many pageblocks without a suitable run then hides
+                // none of them. A free that makes such a run meanwhile may be missed, as by `take`.
+                let bitmap = block.lasting_bitmap().filter(|_| request.frames > 1);
+                if !bitmap.is_some_and(|bitmap| has_only_shorter_runs(bitmap, request.frames)) {
+                    hiding_steps.start();
+                    // The pageblock is hidden from other searches now. `SeqCst`, as in
+                    // `set_partial_with_path`: a CPU that sees the bit clear also sees that this CPU
+                    // has started a hiding step. If a free saw the bit set, this CPU sees the frames
+                    // that it freed.
+                    let before = section.partial.fetch_and(!block.mask(), Ordering::SeqCst);
+                    if before & block.mask() == 0 {
+                        continue;
                     }
-                    return Some(first_frame);
+                    if let Some(first_frame) = self.take(block, request, hiding_steps) {
+                        if request.restricted {
+                            self.set_partial_if_takeable(block, hiding_steps);
+                            self.set_node_hint(block, step.zone, request, hiding_steps);
+                        } else {
+                            block.set_grain(request.grain());
+                            self.set_block_hint(block, step.zone, request.grain(), hiding_steps);
+                        }
+                        return Some(first_frame);
+                    }
+                    mutant!("no second look after partial was cleared" => continue);
+                    self.set_partial_if_takeable(block, hiding_steps);
                 }
-                mutant!("no second look after partial was cleared" => continue);
-                self.set_partial_if_takeable(block, hiding_steps);
                 if request.frames <= COMMON_RUN.into() {
                     block.set_grain(Grain::Frame);
                 }

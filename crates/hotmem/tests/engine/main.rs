@@ -12,6 +12,8 @@ mod budgets;
 mod busy_errors;
 #[cfg(not(hotmem_geometry = "small"))]
 mod contiguous;
+#[cfg(not(hotmem_geometry = "small"))]
+mod costs_of_refusals;
 mod cpus;
 mod cursor;
 mod descriptors;
