@@ -32,6 +32,17 @@ pub(crate) const BITMAP_FRAMES: usize = if BITMAP_WORD_BITS == 32 { 2 } else { 1
 pub(crate) const BITMAP_GROUP: usize = SECTION_PAGEBLOCKS / BITMAP_FRAMES;
 /// The number of frames of a group.
 pub(crate) const GROUP_FRAMES: usize = BITMAP_GROUP * PAGEBLOCK_FRAMES;
+/// The number of groups whose bitmaps are made together.
+pub(crate) const NEIGHBOUR_GROUPS: usize = if cfg!(loom) {
+    1
+} else if cfg!(hotmem_geometry = "small") {
+    4
+} else {
+    16
+};
+/// The number of frames of these groups: 1 GiB.
+pub(crate) const NEIGHBOURHOOD_FRAMES: u64 = (NEIGHBOUR_GROUPS * GROUP_FRAMES) as u64;
+const _: () = assert!(NEIGHBOUR_GROUPS <= SMALL_FRAMES);
 
 /// Returns whether `range` consists of whole pageblocks, at least one.
 #[must_use]

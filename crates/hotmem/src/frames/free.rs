@@ -237,14 +237,13 @@ impl<P: Platform> Frames<P> {
     ) -> Result<(), RangeError> {
         let refused = |range| Err(RangeError { range, kind: RangeErrorKind::NotAllocated });
         let mut hiding_steps = self.new_hiding_steps();
-        // If the pageblock has no bitmap, it was allocated as a whole, and is divided now. If no
-        // other frame is free for the bitmaps, the last of the freed frames will hold them.
-        let spare = frames.end - 1;
-        let Some((bitmap, spare_used)) = self.bitmap_or_install(block, spare, &mut hiding_steps)
-        else {
+        // If the pageblock has no bitmap, it was allocated as a whole, and is divided now. The last
+        // of the freed frames may hold the bitmaps.
+        let installed = self.bitmap_or_install(block, frames.clone(), &mut hiding_steps);
+        let Some((bitmap, bitmap_frames)) = installed else {
             return refused(block_range);
         };
-        let frames = if spare_used { frames.start..spare } else { frames };
+        let frames = frames.start..bitmap_frames.start;
         block.note_freed_run(frames.len());
         let mut state = block.state().load();
         if state.is_whole() {

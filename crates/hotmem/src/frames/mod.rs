@@ -23,6 +23,7 @@
 //! | `free_frame.rs` | free of one frame |
 //! | `stale.rs` | claims of pageblocks whose block states may be stale |
 //! | `split.rs` | the step that makes a claimed pageblock live: divided, or allocated as a whole |
+//! | `first_bitmaps.rs` | the step that makes the bitmaps of a claimed pageblock and of those beside it |
 //! | `findable.rs` | the steps that make free frames findable; pageblocks that become wholly free |
 //! | `order.rs` | the order of a search: nodes and zones |
 //! | `hints.rs`, `cpu.rs`, `cpus.rs` | the pageblocks and the section that a CPU allocates from next |
@@ -64,6 +65,7 @@ mod exhaustion;
 mod fast;
 mod fast_path;
 mod findable;
+mod first_bitmaps;
 mod for_tables;
 #[cfg(not(loom))]
 mod for_words;

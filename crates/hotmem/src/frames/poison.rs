@@ -269,14 +269,14 @@ impl<P: Platform> Frames<P> {
         let is_poisoned = |offset: usize| poisoned().any(|frame| block.offset_of(frame) == offset);
         let spare = (0..PAGEBLOCK_FRAMES).rev().find(|&offset| !is_poisoned(offset));
         let bitmap = spare.and_then(|spare| {
-            Some((spare, self.bitmap_or_install(block, spare, hiding_steps).or_violation()?))
+            self.bitmap_or_install(block, spare..spare + 1, hiding_steps).or_violation()
         });
         // The bitmap is missing if all frames are poisoned.
-        let Some((spare, (bitmap, spare_used))) = bitmap else {
+        let Some((bitmap, bitmap_frames)) = bitmap else {
             block.state().set_divided_with_poison();
             return;
         };
-        bitmap.write(0..0, spare_used.then_some(spare));
+        bitmap.write(0..0, bitmap_frames);
         for frame in poisoned() {
             let (word, bit) = word_and_bit(block.offset_of(frame));
             bitmap.poison(word);

@@ -138,7 +138,7 @@ impl<P: Platform> Frames<P> {
     /// and continues at `step.from` after the last section. If `grain` is given, tries at most
     /// [`MAX_BLOCKS`] pageblocks of this grain; otherwise, tries all pageblocks. The pageblock becomes
     /// this CPU's hint, unless the request is restricted.
-    fn take_partial(
+    pub(super) fn take_partial(
         &self,
         step: SearchStep,
         start: Pfn,

@@ -1,12 +1,7 @@
 //! Makes a claimed pageblock live: allocates it as a whole, or divides it.
 //!
-//! The bitmaps of 32 pageblocks fill one frame of memory. This frame is needed once one of these
-//! pageblocks is *divided*: for small allocations, or because a part of it is freed after it was
-//! allocated as a whole. At that moment, a frame can always be found, so no operation fails because
-//! it has no frame for bitmaps. The frame is taken:
-//! 1. from boot memory, as long as that has a free frame;
-//! 2. else from the pageblock that is being divided. If this is not boot memory, the bitmaps are
-//!    *self-hosted bitmaps* (see `words/bitmaps.rs`).
+//! A pageblock is *divided* for small allocations, or because a part of it is freed after it was
+//! allocated as a whole. Then it needs a bitmap: see `first_bitmaps.rs`.
 //!
 //! While there are no bitmaps, all frames of every live pageblock are taken. So new bitmaps record
 //! all frames as taken. Self-hosted bitmaps do not prevent the removal of the memory that they
@@ -14,13 +9,12 @@
 
 use super::Frames;
 use super::exhaustion::HidingSteps;
-use crate::addr::{Pfn, PfnRange};
-use crate::frames::request::AllocRequest;
+use crate::addr::Pfn;
 use crate::geometry::{BITMAP_GROUP, PAGEBLOCK_FRAMES, SECTION_PAGEBLOCKS};
 use crate::invariant::OrViolation;
 use crate::platform::Platform;
 use crate::sync::{Ordering, fence};
-use crate::words::{BitmapFrame, Block, FrameBitmap, SectionRef};
+use crate::words::{Block, FrameBitmap, SectionRef};
 use core::ops::Range;
 
 impl<P: Platform> Frames<P> {
@@ -42,14 +36,14 @@ impl<P: Platform> Frames<P> {
         kept_frames: Range<usize>,
         hiding_steps: &mut HidingSteps<'_>,
     ) {
-        let last_frame = PAGEBLOCK_FRAMES - 1;
-        let spare = if kept_frames.contains(&last_frame) { 0 } else { last_frame };
-        let Some((bitmap, spare_used)) =
+        let (below, above) = (0..kept_frames.start, kept_frames.end..PAGEBLOCK_FRAMES);
+        let spare = if below.len() > above.len() { below } else { above };
+        let Some((bitmap, bitmap_frames)) =
             self.bitmap_or_install(block, spare, hiding_steps).or_violation()
         else {
             return;
         };
-        bitmap.write(kept_frames, spare_used.then_some(spare));
+        bitmap.write(kept_frames, bitmap_frames);
         block.state().set_divided();
         bitmap.open(block.zone());
     }
@@ -93,83 +87,6 @@ impl<P: Platform> Frames<P> {
         unsafe { block.section().words().bitmaps.lasting_or_self_hosted(block.bit()) }
     }
 
-    /// Returns the bitmap of `block`, and makes it if there is none. The caller owns `block` or
-    /// frames of it. It also owns frame number `spare` of the pageblock, in which the bitmaps are
-    /// put if there is no other frame for them. The flag says whether they were put there.
-    #[inline(never)]
-    pub(super) fn bitmap_or_install<'a>(
-        &self,
-        block: Block<'a>,
-        spare: usize,
-        hiding_steps: &mut HidingSteps<'_>,
-    ) -> Option<(&'a FrameBitmap, bool)> {
-        match self.bitmap_of(block, hiding_steps) {
-            Some(bitmap) => Some((bitmap, false)),
-            None => self.install_first_bitmap(block, spare, hiding_steps),
-        }
-    }
-
-    #[cold]
-    fn install_first_bitmap<'a>(
-        &self,
-        block: Block<'a>,
-        spare: usize,
-        hiding_steps: &mut HidingSteps<'_>,
-    ) -> Option<(&'a FrameBitmap, bool)> {
-        let mut spare_used = false;
-        if let Some(frame) = self.alloc_bitmap_frame(block, hiding_steps) {
-            if !self.install_bitmaps(block.section(), block.bit(), frame, false)
-                && let Some(unused) = PfnRange::with_len(frame, 1).or_violation()
-            {
-                self.fill_as_free(unused);
-                // This call has just allocated the frame, so freeing it cannot fail.
-                self.free_range(unused).or_violation();
-            }
-        } else {
-            let frame = block.start().checked_add(spare as u64)?;
-            let (section, bit) = (block.section(), block.bit());
-            spare_used = self.install_bitmaps(section, bit, frame, !block.is_boot(&self.words));
-            if !spare_used && let Some(unused) = PfnRange::with_len(frame, 1) {
-                self.fill_as_free(unused);
-            }
-        }
-        Some((self.bitmap_of(block, hiding_steps)?, spare_used))
-    }
-
-    /// Allocates a frame of boot memory for the bitmaps of `block`. If `block` is boot memory
-    /// itself, does not divide another pageblock for this.
-    fn alloc_bitmap_frame(
-        &self,
-        block: Block<'_>,
-        hiding_steps: &mut HidingSteps<'_>,
-    ) -> Option<Pfn> {
-        let request = AllocRequest::frames(1).in_boot_memory();
-        let may_divide = !block.is_boot(&self.words);
-        self.search_small(&request, may_divide, hiding_steps)
-    }
-
-    /// Makes `frame` the frame of bitmaps of the group that has pageblock number `bit` of
-    /// `section`. The caller owns `frame`. Returns false if the group has bitmaps already.
-    #[inline(never)]
-    pub(crate) fn install_bitmaps(
-        &self,
-        section: SectionRef<'_>,
-        bit: usize,
-        frame: Pfn,
-        is_self_hosted: bool,
-    ) -> bool {
-        let bitmaps = self.bitmaps_in(frame);
-        // SAFETY: `frame` is mapped, and only the caller uses it. A frame is large enough and
-        // aligned for a `BitmapFrame`, for which any bytes are valid.
-        unsafe { &*bitmaps }.clear(section.start_of_bitmaps(bit));
-        section.bitmaps.pointer_of(bit).install(bitmaps, is_self_hosted)
-    }
-
-    /// Returns the address of the bitmaps in `frame`.
-    pub(crate) fn bitmaps_in(&self, frame: Pfn) -> *mut BitmapFrame {
-        self.direct_map().pointer(frame).cast()
-    }
-
     /// Returns the frames that hold the bitmaps of a section. Each comes with the numbers of the
     /// pageblocks that its bitmaps describe, and with a flag that is true for self-hosted bitmaps.
     pub(crate) fn frames_of_bitmaps<'s>(
@@ -196,7 +113,7 @@ impl<P: Platform> Frames<P> {
     pub(crate) fn divide_as_taken(&self, block: Block<'_>) {
         // `bring_region_online` has set the bitmaps of the section.
         if let Some(bitmap) = block.lasting_bitmap().or_violation() {
-            bitmap.write(0..PAGEBLOCK_FRAMES, None);
+            bitmap.write(0..PAGEBLOCK_FRAMES, 0..0);
             block.state().set_divided();
             bitmap.open(block.zone());
         }

@@ -102,6 +102,7 @@ impl<P: Platform> Frames<P> {
             bitmaps.restore(hidden);
             return None;
         }
+        bitmaps.drop_hidden();
         // Give the frame the contents of free memory: the removal may be abandoned, and then the
         // frame is allocated again.
         self.fill_as_free(bitmap_range);

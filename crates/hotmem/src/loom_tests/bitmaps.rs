@@ -100,3 +100,21 @@ fn self_hosted_bitmaps_are_dropped_during_an_allocation() {
         instance.check();
     });
 }
+
+/// A first division beside this memory makes the bitmaps of all memory that has none.
+#[test]
+fn bitmaps_are_installed_while_self_hosted_bitmaps_are_hidden() {
+    model(|| {
+        let instance = Instance::without_bitmaps(1);
+        let [a] = instance.alloc_singles();
+        let other_thread = instance.spawn_on(1, |instance| instance.add_lasting_bitmaps(0));
+        let section = instance.section(0);
+        let bitmaps = section.bitmaps.pointer_of(0);
+        let hidden = bitmaps.hide().expect("no boot memory can hold the bitmaps");
+        bitmaps.restore(hidden);
+        assert!(!other_thread.join().unwrap());
+        instance.check();
+        instance.free(a);
+        instance.check();
+    });
+}

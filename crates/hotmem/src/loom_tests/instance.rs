@@ -77,7 +77,7 @@ impl Instance {
     /// memory.
     pub(super) fn new(sections: usize) -> Arc<Instance> {
         let instance = Instance::without_bitmaps(sections);
-        (0..sections).for_each(|index| instance.add_lasting_bitmaps(index));
+        (0..sections).for_each(|index| assert!(instance.add_lasting_bitmaps(index)));
         instance
     }
 
@@ -85,7 +85,7 @@ impl Instance {
     /// memory.
     pub(super) fn with_low_memory(sections: usize, low: usize) -> Arc<Instance> {
         let instance = Instance::with_memory(sections, false, low);
-        (0..sections).for_each(|index| instance.add_lasting_bitmaps(index));
+        (0..sections).for_each(|index| assert!(instance.add_lasting_bitmaps(index)));
         instance
     }
 
@@ -101,10 +101,11 @@ impl Instance {
         instance
     }
 
-    /// Installs bitmaps of section `index` that lie outside its memory.
-    pub(super) fn add_lasting_bitmaps(&self, index: usize) {
+    /// Installs bitmaps of section `index` that lie outside its memory. Returns false if the section
+    /// has bitmaps already.
+    pub(super) fn add_lasting_bitmaps(&self, index: usize) -> bool {
         let frame = Pfn::new(self.len + index as u64).unwrap();
-        self.install_bitmaps(self.section(index), 0, frame, false);
+        self.install_bitmaps(self.section(index), 0, frame, false)
     }
 
     /// Makes an instance of hotplugged memory without bitmaps. The CPU that first divides a

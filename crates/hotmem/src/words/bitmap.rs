@@ -32,19 +32,18 @@ impl FrameBitmap {
     }
 
     /// Writes the bitmap, with all words held. Makes every frame free except those of `taken` and
-    /// `bitmap_frame`, the frame that holds bitmaps. Both are numbers within the pageblock. Only
-    /// for the owner of the pageblock.
+    /// `bitmap_frames`, which hold bitmaps. Both are numbers within the pageblock. Only for the owner
+    /// of the pageblock.
     ///
     /// Relaxed: the Release store of the block state that follows publishes the bitmap.
-    pub(crate) fn write(&self, taken: Range<usize>, bitmap_frame: Option<usize>) {
+    pub(crate) fn write(&self, taken: Range<usize>, bitmap_frames: Range<usize>) {
         for (i, word) in self.words().iter().enumerate() {
             let of_word = |frames: Range<usize>| {
                 let low = frames.start.saturating_sub(i * BITMAP_WORD_BITS).min(BITMAP_WORD_BITS);
                 let high = frames.end.saturating_sub(i * BITMAP_WORD_BITS).min(BITMAP_WORD_BITS);
                 mask(high) & !mask(low)
             };
-            let bitmap_bit = bitmap_frame.map_or(0, |frame| of_word(frame..frame + 1));
-            word.write(ALL_FREE & !of_word(taken.clone()) & !bitmap_bit);
+            word.write(ALL_FREE & !of_word(taken.clone()) & !of_word(bitmap_frames.clone()));
         }
     }
 

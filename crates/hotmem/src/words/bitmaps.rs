@@ -16,8 +16,8 @@ use crate::addr::Pfn;
 #[cfg(not(loom))]
 use crate::geometry::FRAME_SIZE;
 use crate::geometry::{BITMAP_FRAMES, BITMAP_GROUP, PAGEBLOCK_FRAMES};
-use crate::sync::{AtomicPtr, Ordering, fence};
-use core::ptr::null_mut;
+use crate::sync::{AtomicPtr, Ordering, fence, mutant};
+use core::ptr::{null_mut, without_provenance_mut};
 
 /// One frame of memory that holds the bitmaps of neighbouring pageblocks.
 #[repr(C)]
@@ -35,11 +35,13 @@ const _: () = assert!(size_of::<BitmapFrame>() as u64 <= FRAME_SIZE);
 pub(crate) struct Bitmaps([BitmapPtr; BITMAP_FRAMES]);
 
 /// A pointer to a frame of bitmaps. The lowest bit is set for lasting bitmaps, so that one test
-/// tells them from self-hosted bitmaps and from a null pointer.
+/// tells them from self-hosted bitmaps and from a null pointer. While self-hosted bitmaps are hidden,
+/// the value is `HIDDEN`: no look-up finds bitmaps, and no other bitmaps are installed.
 #[repr(transparent)]
 pub(crate) struct BitmapPtr(AtomicPtr<BitmapFrame>);
 
 const LASTING: usize = 1;
+const HIDDEN: usize = 2;
 
 impl BitmapPtr {
     #[cfg(loom)]
@@ -52,8 +54,8 @@ impl BitmapPtr {
     #[inline]
     pub(crate) fn load(&self) -> (*mut BitmapFrame, bool) {
         let tagged = self.0.load(Ordering::Acquire);
-        let is_self_hosted = !tagged.is_null() && tagged.addr() & LASTING == 0;
-        (tagged.map_addr(|address| address & !LASTING), is_self_hosted)
+        let bitmaps = tagged.map_addr(|address| address & !(LASTING | HIDDEN));
+        (bitmaps, !bitmaps.is_null() && tagged.addr() & LASTING == 0)
     }
 
     /// Stores the pointer, if none is stored yet. Returns whether this call has stored it. Release:
@@ -63,16 +65,28 @@ impl BitmapPtr {
         self.0.compare_exchange(null_mut(), tagged, Ordering::Release, Ordering::Relaxed).is_ok()
     }
 
-    /// Hides self-hosted bitmaps from look-ups. Returns the value that [`restore`](Self::restore)
-    /// needs, or `None` if the pointer leads to no self-hosted bitmaps. For the control path only.
+    /// Hides self-hosted bitmaps from look-ups, until [`restore`](Self::restore) or
+    /// [`drop_hidden`](Self::drop_hidden). Returns the value that `restore` needs, or `None` if the
+    /// pointer leads to no self-hosted bitmaps. For the control path only.
     pub(crate) fn hide(&self) -> Option<HiddenBitmaps> {
         let tagged = self.0.load(Ordering::Relaxed);
         if tagged.is_null() || tagged.addr() & LASTING != 0 {
             return None;
         }
-        self.0.store(null_mut(), Ordering::Release);
+        mutant!("bitmaps are installed where self-hosted bitmaps are hidden" => {
+            self.0.store(null_mut(), Ordering::Release);
+            fence(Ordering::SeqCst);
+            return Some(HiddenBitmaps(tagged));
+        });
+        self.0.store(without_provenance_mut(HIDDEN), Ordering::Release);
         fence(Ordering::SeqCst); // pairs with the fence in `Frames::bitmap_of`
         Some(HiddenBitmaps(tagged))
+    }
+
+    /// Completes [`hide`](Self::hide): from now on, other bitmaps may be installed. Release pairs with
+    /// the Acquire of [`load`](Self::load): the pageblocks were drained before.
+    pub(crate) fn drop_hidden(&self) {
+        self.0.store(null_mut(), Ordering::Release);
     }
 
     /// Undoes [`hide`](Self::hide).

@@ -17,6 +17,12 @@ type Lender<'f> = LentMemory<'f, OneCpu>;
 fn with_instance(test: impl FnOnce(&Frames<OneCpu>, &mut Hotplug<'_, OneCpu>)) {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(4 * SECTION));
     let mut hotplug = hotmem_testkit::boot(&frames, &memory, 4 * SECTION);
+    // Divide a pageblock, which then has the bitmaps of all this memory, and space for the records of
+    // lenders. So a pageblock that a test divides becomes whole again.
+    let free_whole = frames.counts().free_whole;
+    while frames.counts().free_whole == free_whole {
+        frames.alloc_range(AllocRequest::frames(1)).unwrap();
+    }
     test(&frames, &mut hotplug);
     frames.validated().unwrap();
 }

@@ -181,8 +181,15 @@ fn removing_online_memory_is_an_error() {
 #[test]
 fn self_hosted_metadata_survives_undone_requests_and_is_removed_with_its_memory() {
     with_instance(|frames, hotplug, hot| {
+        // Boot memory is full before the other memory comes.
+        let mut offline = hotplug.offline(hot).unwrap();
+        let done = offline.poll(hotplug, &mut NoHooks, Budget::UNLIMITED);
+        assert_eq!(done, Progress::Ready(hot));
+        hotplug.remove(hot).unwrap();
         let mut boot: Vec<_> =
             std::iter::from_fn(|| frames.alloc_range(AllocRequest::frames(1)).ok()).collect();
+        hotplug.add(hot).unwrap();
+        hotplug.online(hot, OnlineType::Movable, &mut NoHooks).unwrap();
         let used = frames.alloc_range(AllocRequest::frames(1).movable()).unwrap();
         let self_hosted = |frames: &Frames<OneCpu>| {
             frames.metadata().filter(|metadata| hot.covers(metadata.frames)).count()

@@ -6,6 +6,7 @@ mod allocated;
 mod allocation;
 mod arbitrary;
 mod batch;
+mod bitmap_frames;
 mod boot;
 mod boot_memory;
 mod budgets;

@@ -30,8 +30,8 @@ fn with_instance(test: impl FnOnce(&Frames<OneCpu>, &mut Hotplug<'_, OneCpu>, Pf
     let mut hotplug = hotmem_testkit::boot(&frames, &memory, BOOT_FRAMES);
     let hot = range(BOOT_FRAMES, HOTPLUG_FRAMES);
     hotplug.announce(hot).unwrap();
-    hotplug.add(hot).unwrap();
     while frames.alloc_range(AllocRequest::frames(1)).is_ok() {}
+    hotplug.add(hot).unwrap();
     hotplug.online(hot, OnlineType::Movable, &mut NoHooks).unwrap();
     for section in hot.chunks(SECTION) {
         frames.alloc_range(AllocRequest::frames(3).movable().at(section.start())).unwrap();
