@@ -167,6 +167,7 @@ impl<P: Platform> Frames<P> {
         frame: Pfn,
         is_self_hosted: bool,
     ) -> bool {
+        self.note_metadata(PfnRange::with_len(frame, 1).unwrap_or(PfnRange::EMPTY));
         let bitmaps = self.bitmaps_in(frame);
         // SAFETY: `frame` is mapped, and only the caller uses it. A frame is large enough and
         // aligned for a `BitmapFrame`, for which any bytes are valid.

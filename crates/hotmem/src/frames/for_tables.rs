@@ -79,7 +79,11 @@ impl<P: Platform> Frames<P> {
         let mut rest = memory;
         for frame in memory.chunks(1) {
             let is_poisoned = self.poisoned_in(frame).next().is_some();
-            if is_poisoned || !self.table_reserve.put(frame.start()) {
+            if is_poisoned || self.table_reserve.count_missing() == 0 {
+                break;
+            }
+            self.note_metadata(frame);
+            if !self.table_reserve.put(frame.start()) {
                 break;
             }
             rest = rest.split_at(frame.end()).1;
@@ -93,6 +97,7 @@ impl<P: Platform> Frames<P> {
     pub(super) fn move_table_reserve_out_of(&self, range: PfnRange) {
         for frame in self.table_reserve.frames().filter(|&frame| range.contains(frame)) {
             let Ok(other) = self.allocate_for_tables(1, true) else { break };
+            self.note_metadata(other);
             let is_replaced = self.table_reserve.replace(frame, other.start());
             let unused = if is_replaced { PfnRange::with_len(frame, 1) } else { Some(other) };
             self.fill_and_free(unused.unwrap_or(other)).or_violation();

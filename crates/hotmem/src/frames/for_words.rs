@@ -32,7 +32,9 @@ impl<P: Platform> Frames<P> {
     fn allocate_for_words(&self, len: u64) -> Option<PfnRange> {
         let request = AllocRequest::frames(len);
         let in_boot_memory = self.alloc_anywhere(request.in_boot_memory());
-        in_boot_memory.or_else(|_| self.alloc_anywhere(request)).ok()
+        let run = in_boot_memory.or_else(|_| self.alloc_anywhere(request)).ok()?;
+        self.note_metadata(run);
+        Some(run)
     }
 
     /// Puts a run that was allocated for words into the reserve, if the reserve lacks such a run;
@@ -107,7 +109,9 @@ impl<P: Platform> Frames<P> {
         #[allow(clippy::cast_possible_truncation, reason = "less than a pageblock")]
         self.divide(block, 0..missing_frames as usize, hiding_steps);
         let taken = PfnRange::with_len(block.range().start(), missing_frames).or_violation();
-        let rest = self.fill_word_reserve_from(taken.unwrap_or(PfnRange::EMPTY));
+        let taken = taken.unwrap_or(PfnRange::EMPTY);
+        self.note_metadata(taken);
+        let rest = self.fill_word_reserve_from(taken);
         self.set_partial_if_takeable(block, hiding_steps);
         // Frees what is left if an addition was dropped meanwhile and filled the table reserve.
         self.free_tables(rest);

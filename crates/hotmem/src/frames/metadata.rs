@@ -21,6 +21,15 @@ pub struct Metadata {
 }
 
 impl<P: Platform> Frames<P> {
+    /// Records that `frames` will hold metadata. The caller owns them, and calls this before
+    /// [`metadata`](Self::metadata) lists them: see
+    /// [`may_hold_metadata`](crate::words::Section::may_hold_metadata).
+    pub(crate) fn note_metadata(&self, frames: PfnRange) {
+        for SectionPart { section, blocks } in self.words.section_parts(frames) {
+            section.note_metadata(blocks);
+        }
+    }
+
     /// Counts the frames that hold words or records of CPUs, or are in the word reserve or the table
     /// reserve. Cost: O(sections with words).
     pub(super) fn count_words(&self) -> u64 {

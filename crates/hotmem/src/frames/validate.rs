@@ -41,6 +41,17 @@ impl<P: Platform> Frames<P> {
         for section in self.words.sections() {
             section.blocks(SECTION_MASK).try_for_each(|block| self.validate_block(block))?;
         }
+        for metadata in self.metadata() {
+            let is_noted = |block: Block<'_>| {
+                block.section().may_hold_metadata(block.mask())
+                    || block.state().load().holds_descriptors()
+            };
+            let mut parts = self.words.section_parts(metadata.frames);
+            if !parts.all(|part| part.section.blocks(part.blocks).all(is_noted)) {
+                let description = "metadata in a pageblock that has no mark of it";
+                return Err(Inconsistency { range: metadata.frames, description });
+            }
+        }
         let counts = self.counts();
         if self.ensure_free(&Zone::ALL, u64::MAX) != Err(counts.free) {
             let description = "the count of free frames is not the number that searches find";

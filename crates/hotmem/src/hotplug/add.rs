@@ -190,6 +190,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
                 section.present.fetch_or(blocks, Ordering::Release);
             } else {
                 section.present.fetch_and(!blocks, Ordering::AcqRel);
+                section.forget_metadata(blocks);
                 self.frames.set_zone(section, blocks, Zone::Kernel, &mut hiding_steps);
             }
         }

@@ -72,6 +72,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
                 hotplug.account_boot(range, part, node, &kernel_map);
             }
         }
+        frames.note_metadata(metadata);
         unused = frames.fill_table_reserve_from(frames.fill_word_reserve_from(unused));
         if !unused.is_empty() {
             // These frames are a part of `metadata`, which `bring_region_online` has marked as

@@ -176,6 +176,10 @@ impl<P: Platform> Frames<P> {
                 return BlockerKind::Unmovable("no RAM").at(not_ram);
             }
         }
+        // To look through all metadata takes O(sections), so do it only where there may be some.
+        if !block.section().may_hold_metadata(block.mask()) {
+            return BlockerKind::Allocated.at(allocated);
+        }
         // Loops that call a function take less code than an iterator over all metadata.
         let visit: &mut dyn FnMut(Metadata) = &mut |metadata| {
             let frames = metadata.frames.intersection(used);

@@ -18,7 +18,7 @@ use core::ops::Deref;
 #[repr(C, align(64))]
 pub(crate) struct Section {
     /// The pointers to the frame bitmaps of the section's pageblocks. One frame of memory holds the
-    /// bitmaps of 32 pageblocks, and is installed when one of these is first divided. Until then,
+    /// bitmaps of 32 pageblocks, and is installed before one of these is first divided. Until then,
     /// each live pageblock among the 32 is allocated as a whole.
     pub(crate) bitmaps: Bitmaps,
     /// The zone of each pageblock: a bit is set if only movable allocations may use the pageblock.
@@ -29,6 +29,8 @@ pub(crate) struct Section {
     pub(crate) present: AtomicU64,
     /// Whether the allocator may use the pageblock.
     pub(crate) online: AtomicU64,
+    /// Whether frames of the pageblock may hold metadata: see [`note_metadata`](Self::note_metadata).
+    metadata: untracked::AtomicU64,
     changing: ChangingWords,
     states: [AtomicBlockState; SECTION_PAGEBLOCKS],
 }
@@ -78,6 +80,7 @@ impl Section {
             movable: word(),
             present: word(),
             online: word(),
+            metadata: untracked::AtomicU64::new(0),
             changing: ChangingWords {
                 free: word(),
                 partial: word(),
@@ -94,6 +97,28 @@ impl Section {
     #[inline]
     pub(crate) fn is_partial(&self, frame: Pfn) -> bool {
         self.partial.load(Ordering::SeqCst) & mask_at(frame) != 0
+    }
+
+    /// Records that frames of `blocks` will hold metadata. A bit stays set until its pageblock is
+    /// removed, so that a pageblock without it certainly has no metadata.
+    ///
+    /// Relaxed: the bit is set before the frame becomes metadata; for a reader that does not see it
+    /// yet, the frame is not metadata yet.
+    pub(crate) fn note_metadata(&self, blocks: u64) {
+        if self.metadata.load(Ordering::Relaxed) & blocks != blocks {
+            self.metadata.fetch_or(blocks, Ordering::Relaxed);
+        }
+    }
+
+    /// Forgets the metadata of `blocks`, which are removed. Relaxed: no frame of them is allocated.
+    pub(crate) fn forget_metadata(&self, blocks: u64) {
+        self.metadata.fetch_and(!blocks, Ordering::Relaxed);
+    }
+
+    /// Returns whether a frame of pageblock `block`, a mask, may hold metadata. Relaxed: as in
+    /// [`note_metadata`](Self::note_metadata).
+    pub(crate) fn may_hold_metadata(&self, block: u64) -> bool {
+        self.metadata.load(Ordering::Relaxed) & block != 0
     }
 
     /// Returns the block state of pageblock `bit`, a number below 64.

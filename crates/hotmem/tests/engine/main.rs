@@ -21,6 +21,8 @@ mod descriptors;
 mod device;
 mod discarded_data;
 mod double_free;
+#[cfg(not(hotmem_geometry = "small"))]
+mod drain_cost;
 mod exhausted_memory;
 mod fast_path;
 mod faults;
