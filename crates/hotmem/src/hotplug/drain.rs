@@ -135,13 +135,15 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     }
 
     /// Calls [`Hooks::discard`] for these pageblocks, one after the other, until `missing` frames
-    /// are freed or the budget is used up. Returns the last pageblock for which it called the hook.
+    /// are freed or the budget is used up. Calls `freed_in` with each pageblock and the number of its
+    /// frames that were freed. Returns the last pageblock for which it called the hook.
     pub(super) fn discard(
         &self,
         blocks: impl Iterator<Item = PfnRange>,
         missing: u64,
         hooks: &mut dyn Hooks,
         allowance: &mut Allowance,
+        freed_in: &mut dyn FnMut(PfnRange, u64),
     ) -> Option<PfnRange> {
         let mut last = None;
         let mut freed = 0;
@@ -150,7 +152,10 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
             let used = self.frames.used_in_pageblock_of(range.start());
             if used > 0 {
                 hooks.discard(range);
-                freed += used.saturating_sub(self.frames.used_in_pageblock_of(range.start()));
+                let freed_here =
+                    used.saturating_sub(self.frames.used_in_pageblock_of(range.start()));
+                freed_in(range, freed_here);
+                freed += freed_here;
             }
             if !allowance.spend(used.max(1)) || freed >= missing {
                 break;

@@ -34,8 +34,12 @@ pub struct Offline<'f, P: Platform> {
     range: PfnRange,
     /// The part that is still to be isolated.
     not_isolated: PfnRange,
-    /// The number of frames that were in use in the isolated part when it was isolated.
+    /// The number of frames that were in use in the isolated part when it was isolated or counted
+    /// again.
     live_frames: u64,
+    /// The frames of the isolated part that are in use, counted again from its start as far as the
+    /// budget has allowed.
+    recount: Recount,
     /// The start of the part for which [`Hooks::discard`] was not called yet.
     discard_from: Pfn,
     /// The isolated memory. From the bottom up, it is drained (`drained_part`), being drained
@@ -43,6 +47,13 @@ pub struct Offline<'f, P: Platform> {
     drained_part: Option<Isolation<'f, P>>,
     window: Option<Window<'f, P>>,
     undrained_part: Option<Isolation<'f, P>>,
+}
+
+/// A count of frames in use below `end`.
+#[derive(Clone, Copy)]
+struct Recount {
+    end: Pfn,
+    frames: u64,
 }
 
 impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
@@ -61,6 +72,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
             range,
             not_isolated: range,
             live_frames: 0,
+            recount: Recount { end: range.start(), frames: 0 },
             discard_from: range.start(),
             drained_part: None,
             window: None,
@@ -96,6 +108,7 @@ impl<'f, P: Platform> Offline<'f, P> {
                     self.live_frames += window.live_frames();
                     self.undrained_part = join(self.undrained_part.take(), window.into_isolation());
                     self.not_isolated = self.not_isolated.split_at(next.end()).1;
+                    self.recount = Recount { end: self.range.start(), frames: 0 };
                 }
                 Err(Blocker { kind: BlockerKind::NotEnoughFree { live, free }, .. })
                     if self.discard_from < next.end() =>
@@ -104,16 +117,27 @@ impl<'f, P: Platform> Offline<'f, P> {
                         self.range.split_at(next.end()).0.split_at(self.discard_from).1;
                     let blocks = undiscarded.chunks(PAGEBLOCK_FRAMES as u64);
                     let missing_frames = live.saturating_sub(free);
-                    let last_discarded =
-                        hotplug.discard(blocks, missing_frames, hooks, &mut allowance);
+                    let mut freed_frames = 0;
+                    let mut count_freed = |block: PfnRange, frames| {
+                        freed_frames += if block.start() < next.start() { frames } else { 0 };
+                    };
+                    let last_discarded = hotplug.discard(
+                        blocks,
+                        missing_frames,
+                        hooks,
+                        &mut allowance,
+                        &mut count_freed,
+                    );
                     self.discard_from = last_discarded.map_or(next.end(), PfnRange::end);
-                    self.count_live_frames();
+                    self.live_frames = self.live_frames.saturating_sub(freed_frames);
                 }
                 Err(blocker) => {
                     // Count the frames in use again: some may have been freed since they were
                     // counted.
                     let before = self.live_frames;
-                    self.count_live_frames();
+                    if !self.count_again(&mut allowance) {
+                        return Progress::Working;
+                    }
                     if self.live_frames >= before {
                         self.discard_from = self.range.start();
                         return Progress::Pending(blocker);
@@ -127,7 +151,17 @@ impl<'f, P: Platform> Offline<'f, P> {
         while let Some(mut window) = self.next_window() {
             match hotplug.drain(&mut window, hooks, &mut allowance) {
                 DrainProgress::Done => {
-                    self.drained_part = join(self.drained_part.take(), window.into_isolation())
+                    let was_free = window.was_free();
+                    let drained = window.into_isolation().mark_drained();
+                    let range = drained.range();
+                    self.drained_part = join(self.drained_part.take(), drained);
+                    // A free window was paid for when it was isolated.
+                    if !was_free
+                        && !allowance.spend_window(range, false)
+                        && self.undrained_part.is_some()
+                    {
+                        return Progress::Working;
+                    }
                 }
                 DrainProgress::Working => {
                     self.window = Some(window);
@@ -142,8 +176,22 @@ impl<'f, P: Platform> Offline<'f, P> {
         self.finish(hotplug, hooks)
     }
 
-    fn count_live_frames(&mut self) {
-        self.live_frames = self.undrained_part.as_ref().map_or(0, Isolation::frames_in_use);
+    /// Counts the frames in use of the isolated part again, as far as the budget allows. Returns
+    /// whether all are counted; if not, the next call continues.
+    fn count_again(&mut self, allowance: &mut Allowance) -> bool {
+        if let Some(isolated) = &self.undrained_part {
+            let uncounted = isolated.range().split_at(self.recount.end).1;
+            for window in uncounted.chunks(SECTION_FRAMES as u64) {
+                self.recount.frames += isolated.frames_in_use_in(window);
+                self.recount.end = window.end();
+                if !allowance.spend_window(window, false) && window.end() < uncounted.end() {
+                    return false;
+                }
+            }
+        }
+        self.live_frames = self.recount.frames;
+        self.recount = Recount { end: self.range.start(), frames: 0 };
+        true
     }
 
     /// Returns the next window to drain.

@@ -207,7 +207,13 @@ impl<'f, P: Platform> Shrink<'f, P> {
                         let undiscarded = next.split_at(self.discarded_above).0;
                         let blocks = undiscarded.chunks(PAGEBLOCK_FRAMES as u64).rev();
                         let missing_frames = live.saturating_sub(free);
-                        let last = hotplug.discard(blocks, missing_frames, hooks, &mut allowance);
+                        let last = hotplug.discard(
+                            blocks,
+                            missing_frames,
+                            hooks,
+                            &mut allowance,
+                            &mut |_, _| {},
+                        );
                         self.discarded_above = last.map_or(next.start(), PfnRange::start);
                     }
                     Err(_) if next.frames() > self.unit => {

@@ -35,8 +35,8 @@ pub(crate) use park::ParkedIsolation;
 pub struct Isolation<'f, P> {
     frames: &'f Frames<P>,
     range: PfnRange,
-    /// Whether each pageblock was wholly free, or held descriptors, when it was isolated: then no
-    /// frame of it is in use.
+    /// Whether each pageblock was wholly free, or held descriptors, when it was isolated, or has been
+    /// drained since: then no frame of it is in use.
     was_free: bool,
 }
 
@@ -127,10 +127,21 @@ impl<'f, P: Platform> Isolation<'f, P> {
         self.was_free
     }
 
+    /// Records that [`in_use`](Self::in_use) has returned `None`. This stays true: the token owns each
+    /// pageblock in which no frame is in use.
+    pub(crate) fn mark_drained(self) -> Isolation<'f, P> {
+        Isolation { was_free: true, ..self }
+    }
+
     /// Counts the frames that are in use and would have to move. Self-hosted bitmaps do not count.
     pub(crate) fn frames_in_use(&self) -> u64 {
+        self.frames_in_use_in(self.range)
+    }
+
+    /// Counts these frames in a part of the isolated memory.
+    pub(crate) fn frames_in_use_in(&self, part: PfnRange) -> u64 {
         let mut frames = 0;
-        for SectionPart { section, blocks: held } in self.section_parts() {
+        for SectionPart { section, blocks: held } in self.frames.words().section_parts(part) {
             section.blocks(held).for_each(|block| frames += self.frames.frames_to_move(block));
         }
         frames

@@ -135,3 +135,64 @@ fn a_free_window_costs_a_64th_of_a_pageblock_that_is_migrated() {
     };
     each_poll(false, |_, _| (), check);
 }
+
+/// A kernel that can do without no frame, and counts the calls.
+#[derive(Default)]
+struct RefusingHooks {
+    windows: u64,
+    discards: u64,
+}
+
+impl Hooks for RefusingHooks {
+    fn going_offline(&mut self, _: PfnRange) -> Result<(), Veto> {
+        self.windows += 1;
+        Ok(())
+    }
+
+    fn discard(&mut self, _: PfnRange) {
+        self.discards += 1;
+    }
+}
+
+/// Before an offline request reports that too little memory is free, it counts the frames in use in
+/// all that it has isolated.
+#[test]
+fn a_poll_counts_the_frames_of_one_window_more_than_its_budget() {
+    const WINDOWS: u64 = 8;
+    let hot = range(BOOT_FRAMES, WINDOWS * SECTION);
+    let memory = Memory::new(BOOT_FRAMES + hot.frames());
+    let frames = Frames::new(OneCpu);
+    let mut hotplug = hotmem_testkit::boot(&frames, &memory, BOOT_FRAMES);
+    hotmem_testkit::plug(&mut hotplug, hot);
+    for window in hot.chunks(SECTION) {
+        frames.alloc_range(AllocRequest::frames(1).movable().at(window.start())).unwrap();
+    }
+    // Leave enough memory for the frames of all windows but the last.
+    let kept: Vec<_> =
+        std::iter::from_fn(|| frames.alloc_range(AllocRequest::frames(1)).ok()).collect();
+    for (frame, _) in kept.into_iter().zip(1..WINDOWS) {
+        frames.free_range(frame).unwrap();
+    }
+    let mut kernel = RefusingHooks::default();
+    let mut offline = hotplug.offline(hot).unwrap();
+    let (mut idle_polls, mut calls) = (0, (0, 0));
+    loop {
+        match offline.poll(&mut hotplug, &mut kernel, Budget { pageblocks: 0 }) {
+            Progress::Working => {}
+            Progress::Pending(Blocker {
+                kind: BlockerKind::NotEnoughFree { live, free }, ..
+            }) => {
+                assert_eq!((live, free), (WINDOWS, WINDOWS - 1));
+                break;
+            }
+            other => panic!("{other:?}"),
+        }
+        let now = (kernel.windows, kernel.discards);
+        idle_polls = if calls == now { idle_polls + 1 } else { 0 };
+        calls = now;
+    }
+    // Nothing was called in these polls, so they have only counted.
+    assert!(idle_polls >= WINDOWS - 2, "{idle_polls} polls for {} windows", WINDOWS - 1);
+    offline.cancel(&mut hotplug, &mut NoHooks).unwrap();
+    frames.validated().unwrap();
+}
