@@ -73,13 +73,19 @@ pub(crate) enum Unit {
 /// The reason why an allocation failed. A failed allocation changes nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AllocError {
-    /// No suitable memory is free where the call searches: see [`AllocRequest`]. No operation in flight could have hidden any from the search.
+    /// No suitable memory is free where the call searches: see [`AllocRequest`]. No operation in flight
+    /// could have hidden any from the search. Before an allocation fails, it takes back the memory
+    /// that pending requests to take memory offline have isolated; not that of a request whose poll
+    /// runs at this moment, or has returned [`Progress::Working`](crate::Progress::Working): such a
+    /// request goes on, and would have to do its work again.
     OutOfMemory,
     /// No suitable memory was found, but other CPUs were allocating or freeing, or the host was
     /// working on memory that would suit: the caller may try again.
     Busy,
     /// For a request for an exact place: this part of the place is not free (it is in use,
-    /// isolated, offline or absent), or the place does not lie within one region.
+    /// isolated, offline or absent), or the place does not lie within one region. Isolated memory is
+    /// not taken back for such a request, because a caller that tries one place after the other
+    /// would undo what requests to take memory offline have achieved.
     NotFree(PfnRange),
     /// The request is malformed.
     Bad(BadRequest),

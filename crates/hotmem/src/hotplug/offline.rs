@@ -7,7 +7,7 @@ use crate::addr::{Pfn, PfnRange};
 use crate::blocker::{Blocker, BlockerKind};
 use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES};
 use crate::hooks::Hooks;
-use crate::isolate::Isolation;
+use crate::isolate::{Isolation, ParkedIsolation};
 use crate::mapping::Mapping;
 use crate::origin::InstanceId;
 use crate::platform::Platform;
@@ -28,6 +28,10 @@ use core::fmt;
 /// window only if there is enough free memory elsewhere for the frames in use in that window and in
 /// all windows before. If there is not, it calls [`Hooks::discard`], in which the kernel frees
 /// frames that it can do without.
+///
+/// While the request is pending, an allocation that would fail takes the isolated memory back, if no
+/// more than 8 requests wait. It does not take back the memory of a poll that runs at this moment,
+/// or has returned [`Progress::Working`].
 #[must_use = "a request does nothing until it is polled"]
 pub struct Offline<'f, P: Platform> {
     instance: InstanceId,
@@ -47,6 +51,8 @@ pub struct Offline<'f, P: Platform> {
     drained_part: Option<Isolation<'f, P>>,
     window: Option<Window<'f, P>>,
     undrained_part: Option<Isolation<'f, P>>,
+    /// All isolated memory, while the request is pending.
+    parked: Option<ParkedIsolation<'f, P>>,
 }
 
 /// A count of frames in use below `end`.
@@ -77,6 +83,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
             drained_part: None,
             window: None,
             undrained_part: None,
+            parked: None,
         })
     }
 }
@@ -84,8 +91,10 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
 impl<'f, P: Platform> Offline<'f, P> {
     /// Continues the request. Returns [`Progress::Ready`] once the range is offline, and
     /// [`Progress::Idle`] at each later poll. After [`Progress::Pending`], the request can be
-    /// polled again or cancelled; until then, the memory that it has isolated stays isolated. On
-    /// another instance than its own, the request returns [`Progress::Pending`] with
+    /// polled again or cancelled; until then, the memory that it has isolated stays isolated, unless
+    /// an allocation would fail otherwise. Such an allocation takes back all that the request has
+    /// isolated. At the next poll, the request calls [`Hooks::offline_cancelled`], and begins again.
+    /// After [`Progress::Working`], the memory stays isolated: poll again soon. On another instance than its own, the request returns [`Progress::Pending`] with
     /// [`BlockerKind::Foreign`].
     ///
     /// Cost: up to the budget, O(sections) of the free memory and O(pageblocks) of the other
@@ -99,6 +108,20 @@ impl<'f, P: Platform> Offline<'f, P> {
         if self.instance != hotplug.instance() {
             return Progress::Pending(BlockerKind::Foreign.at(self.range));
         }
+        self.unpark(hooks);
+        let progress = self.advance(hotplug, hooks, budget);
+        if matches!(progress, Progress::Pending(_)) {
+            self.park();
+        }
+        progress
+    }
+
+    fn advance<M: Mapping>(
+        &mut self,
+        hotplug: &mut Hotplug<'f, P, M>,
+        hooks: &mut dyn Hooks,
+        budget: Budget,
+    ) -> Progress<PfnRange> {
         let mut allowance = Allowance::from(budget);
         while let Some(next) = self.not_isolated.chunks(SECTION_FRAMES as u64).next() {
             let mut was_free = false;
@@ -239,22 +262,60 @@ impl<'f, P: Platform> Offline<'f, P> {
         hooks: &mut dyn Hooks,
     ) -> Result<(), Offline<'f, P>> {
         let mut request = self.check_instance(hotplug.frames)?;
-        for isolated in request.take_isolated() {
+        request.unpark(hooks);
+        for isolated in request.take_isolated().into_iter().flatten() {
             hotplug.release_cancelled(isolated, hooks);
         }
         Ok(())
     }
 
-    /// Takes all memory that the request has isolated.
-    fn take_isolated(&mut self) -> impl Iterator<Item = Isolation<'f, P>> + use<'f, P> {
+    /// Lets an allocation that would fail take the isolated memory back. If too many requests wait,
+    /// the memory stays isolated.
+    fn park(&mut self) {
+        let [undrained, window, drained] = self.take_isolated();
+        let parts = [drained, window, undrained].into_iter().flatten();
+        if let Some(isolated) = parts.reduce(Isolation::join) {
+            match isolated.park() {
+                Ok(parked) => self.parked = Some(parked),
+                Err(isolated) => self.undrained_part = Some(isolated),
+            }
+        }
+    }
+
+    /// Takes the isolated memory again, which is still to be drained. If an allocation has taken it
+    /// back, begins again.
+    fn unpark(&mut self, hooks: &mut dyn Hooks) {
+        let Some(parked) = self.parked.take() else { return };
+        let range = parked.range();
+        self.undrained_part = parked.unpark();
+        if self.undrained_part.is_none() {
+            self.not_isolated = self.range;
+            self.live_frames = 0;
+            self.discard_from = self.range.start();
+            hooks.offline_cancelled(range);
+        }
+    }
+
+    /// Returns the memory that an allocation may take back, or has taken back, until the next poll.
+    /// For tests.
+    #[cfg(feature = "internals")]
+    #[doc(hidden)]
+    pub fn parked_range(&self) -> Option<PfnRange> {
+        self.parked.as_ref().map(ParkedIsolation::range)
+    }
+
+    /// Takes all memory that the request has isolated, the highest first.
+    fn take_isolated(&mut self) -> [Option<Isolation<'f, P>>; 3] {
         let window = self.window.take().map(Window::into_isolation);
-        [self.undrained_part.take(), window, self.drained_part.take()].into_iter().flatten()
+        [self.undrained_part.take(), window, self.drained_part.take()]
     }
 }
 
 impl<P: Platform> Drop for Offline<'_, P> {
     fn drop(&mut self) {
-        self.take_isolated().for_each(Isolation::release);
+        let parked = self.parked.take().and_then(ParkedIsolation::unpark);
+        let isolated = self.take_isolated().into_iter().flatten().chain(parked);
+        isolated.for_each(Isolation::release);
     }
 }
 

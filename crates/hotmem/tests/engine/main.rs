@@ -49,6 +49,7 @@ mod nodes;
 mod nodes_in_turn;
 mod offline_windows;
 mod page_table_frames;
+mod pending_offline;
 mod persistent_shrink;
 mod poison;
 mod policy;

@@ -146,7 +146,9 @@ impl<'f> Machine<'f> {
     }
 
     fn poll_offline(&mut self, mut request: Offline<'f, Cpus>, range: PfnRange, budget: Budget) {
+        self.model.begin_with(request.parked_range());
         let progress = request.poll(&mut self.hotplug, &mut self.model, budget);
+        self.model.record_recalls();
         let model = &mut self.model;
         model.count_new_metadata();
         model.trace(|| format!("polled offline {range:?}: {progress:?}"));
@@ -288,6 +290,7 @@ impl<'f> Machine<'f> {
         match request {
             LongRequest::Offline { request, range } => {
                 self.model.trace(|| format!("cancel offline {range:?}"));
+                self.model.begin_with(request.parked_range());
                 request.cancel(&mut self.hotplug, &mut self.model).unwrap();
             }
             LongRequest::Over { request, .. } => {
@@ -321,7 +324,7 @@ impl Model<'_> {
         }
     }
 
-    /// Records that a shrink goes on with the memory that it has parked, or finds it gone.
+    /// Records that a request goes on with the memory that it has parked, or finds it gone.
     fn begin_with(&mut self, parked: Option<PfnRange>) {
         self.record_recalls();
         let is_there = parked.is_some_and(|range| self.parked.contains(&range));

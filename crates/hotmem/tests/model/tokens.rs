@@ -103,7 +103,9 @@ impl<'f> Machine<'f> {
                     Err((token, _)) => self.tokens.push(token),
                 }
             }
-            3 => {
+            // Not while a request that has lost this memory is still to be told so: the kernel could not
+            // tell which of the two has gone offline.
+            3 if model.all_blocks_are(held, |block| block.agreed_requests == 0) => {
                 let remaining = self.hotplug.take_offline(token, &mut self.model);
                 let model = &mut self.model;
                 model.trace(|| format!("take offline {held:?}: {remaining:?}"));
