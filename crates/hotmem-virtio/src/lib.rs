@@ -23,12 +23,15 @@ mod handshake;
 #[forbid(unsafe_code)]
 mod hull;
 pub mod mem;
+#[forbid(unsafe_code)]
+mod missing_frames;
 #[cfg(feature = "virtio-drivers")]
 pub mod pci;
 pub mod queue;
 
 #[cfg(feature = "virtio-drivers")]
 pub use handshake::HandshakeError;
+pub use missing_frames::missing_frames;
 
 /// The example in the README, compiled and run.
 #[cfg(doctest)]

@@ -18,6 +18,7 @@ use hotmem::{
     RangeError, RegionId,
 };
 use hotmem_acpi::{Change, Dimm, EjectError, Fault, MemorySlots, Model, SlotRegisters};
+use hotmem_virtio::missing_frames;
 use x86_64::instructions::port::Port;
 
 /// The bit of general-purpose event 3.
@@ -31,6 +32,15 @@ pub(crate) struct Dimms {
     has_event: bool,
     online: OnlineType,
     removal: Option<Removal>,
+    /// The addition that was refused for want of kernel memory, and is tried again.
+    waiting: Option<Waiting>,
+}
+
+/// An addition that waits for kernel memory.
+struct Waiting {
+    slot: u32,
+    dimm: Dimm,
+    refusal: Refusal,
 }
 
 /// A removal that the host has asked for.
@@ -89,7 +99,8 @@ impl Dimms {
         events.enable(MEMORY_EVENT);
         // Without the line, the kernel sees the event when it polls.
         trap::enable_own_line(events.irq);
-        *place = Some(Dimms { slots, events, has_event: false, online, removal: None });
+        *place =
+            Some(Dimms { slots, events, has_event: false, online, removal: None, waiting: None });
         place
     }
 
@@ -102,7 +113,11 @@ impl Dimms {
 
     /// Handles the next change of a slot, or continues a removal. Returns `None` if there is nothing
     /// to do.
-    pub(crate) fn step(&mut self, engine: &mut Engine) -> Option<Progress<Outcome>> {
+    ///
+    /// If an addition lacks kernel memory, it is pending with the number of missing frames. The next
+    /// call tries it again, so ask a balloon for the frames first. If there will be none, call
+    /// [`refuse_waiting`](Self::refuse_waiting).
+    pub(crate) fn step(&mut self, engine: &mut Engine) -> Option<Progress<Outcome, u64>> {
         self.ack_interrupt();
         if core::mem::take(&mut self.has_event) {
             self.slots.notify();
@@ -110,20 +125,11 @@ impl Dimms {
         if let Some(removal) = self.removal.take() {
             return Some(self.continue_removal(removal, engine));
         }
+        if let Some(Waiting { slot, dimm, .. }) = self.waiting.take() {
+            return Some(self.insert(slot, dimm, engine));
+        }
         Some(match self.slots.next_change()? {
-            Change::Inserted { slot, dimm } => {
-                Progress::Ready(match add(dimm, self.online, engine) {
-                    Ok(()) => {
-                        self.slots.accept(slot);
-                        engine.hooks.workload.set_dimm(slot, dimm.range);
-                        Outcome::Added(slot, dimm)
-                    }
-                    Err(refusal) => {
-                        self.slots.reject(slot);
-                        Outcome::Refused(slot, refusal)
-                    }
-                })
-            }
+            Change::Inserted { slot, dimm } => self.insert(slot, dimm, engine),
             Change::RemovalRequested { slot, dimm } => {
                 if region_of(dimm, engine).is_none() {
                     // The memory was refused, so nothing uses it.
@@ -144,7 +150,44 @@ impl Dimms {
         })
     }
 
-    fn continue_removal(&mut self, removal: Removal, engine: &mut Engine) -> Progress<Outcome> {
+    fn insert(&mut self, slot: u32, dimm: Dimm, engine: &mut Engine) -> Progress<Outcome, u64> {
+        match add(dimm, self.online, engine) {
+            Ok(()) => {
+                self.slots.accept(slot);
+                engine.hooks.workload.set_dimm(slot, dimm.range);
+                Progress::Ready(Outcome::Added(slot, dimm))
+            }
+            Err(refusal) => match refusal.missing_frames() {
+                0 => Progress::Ready(self.refuse(slot, refusal)),
+                frames => {
+                    self.waiting = Some(Waiting { slot, dimm, refusal });
+                    Progress::Pending(frames)
+                }
+            },
+        }
+    }
+
+    /// Returns whether an addition waits for kernel memory.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.waiting.is_some()
+    }
+
+    /// Refuses the addition that waits for kernel memory, if there is one.
+    pub(crate) fn refuse_waiting(&mut self) -> Option<Outcome> {
+        let Waiting { slot, refusal, .. } = self.waiting.take()?;
+        Some(self.refuse(slot, refusal))
+    }
+
+    fn refuse(&mut self, slot: u32, refusal: Refusal) -> Outcome {
+        self.slots.reject(slot);
+        Outcome::Refused(slot, refusal)
+    }
+
+    fn continue_removal(
+        &mut self,
+        removal: Removal,
+        engine: &mut Engine,
+    ) -> Progress<Outcome, u64> {
         let Removal { slot, dimm, mut offline } = removal;
         let Engine { hotplug, hooks } = engine;
         match offline.poll(hotplug, hooks, BUDGET) {
@@ -180,6 +223,18 @@ impl Dimms {
     fn keep(&mut self, slot: u32, obstacle: Obstacle) -> Outcome {
         self.slots.refuse(slot);
         Outcome::Kept(slot, obstacle)
+    }
+}
+
+impl Refusal {
+    /// Returns the number of frames of kernel memory that must be free before the same addition can
+    /// succeed, or 0 if it was refused for another reason.
+    fn missing_frames(&self) -> u64 {
+        match self {
+            Refusal::Announce(AnnounceError::NoMetadata(bytes)) => bytes.frames(),
+            Refusal::Add(error) => missing_frames(error),
+            Refusal::Announce(AnnounceError::Range(_)) | Refusal::Slot(_) | Refusal::Online(_) => 0,
+        }
     }
 }
 

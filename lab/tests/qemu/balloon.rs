@@ -319,6 +319,53 @@ fn a_balloon_returns_the_kernel_memory_that_a_plug_lacks() {
     vm.finish().unwrap();
 }
 
+/// The same for a DIMM, which the guest adds as a whole or refuses.
+#[test]
+fn a_balloon_returns_the_kernel_memory_that_a_dimm_lacks() {
+    let size = Bytes::gib(1 << 10);
+    let config = config(Bytes::ZERO)
+        .with_guest_option("online", "online_movable")
+        .with_guest_option("work", "100M")
+        .with_guest_option("work_at", "inflated")
+        .with_guest_option("hold", "on");
+    let (boot_memory, balloon) = (Bytes::mib(256), Balloon::Everything);
+    let max_memory = Some(size + Bytes::gib(4));
+    let config = Config { nodes: vec![boot_memory], max_memory, balloon, ..config };
+    let mut vm = Vm::start(&Config { boot_memory, ..config }).unwrap();
+    vm.monitor_line("balloon 64").unwrap();
+    vm.wait("balloon", inflated).unwrap();
+    assert_eq!(vm.wait("work", touched).unwrap().0, Bytes::mib(100).0);
+    vm.insert_dimm("0", size, 0).unwrap();
+    let outcome = |event: &Event| match event {
+        Event::DimmAdded { size, .. } => Some(Ok(*size)),
+        Event::DimmRefused { why, .. } => Some(Err(why.clone())),
+        _ => None,
+    };
+    assert_eq!(vm.wait("outcome of the insertion", outcome).unwrap().0, Ok(size.0));
+}
+
+/// A balloon that may not deflate cannot help, and the host is told so.
+#[test]
+fn a_dimm_is_refused_if_the_balloon_may_not_return_the_kernel_memory_that_it_lacks() {
+    let size = Bytes::gib(1 << 10);
+    let config = config(Bytes::ZERO).with_guest_option("work", "200M");
+    let config = config.with_guest_option("work_at", "inflated").with_guest_option("hold", "on");
+    let (boot_memory, balloon) = (Bytes::mib(256), Balloon::Reports);
+    let max_memory = Some(size + Bytes::gib(4));
+    let config = Config { nodes: vec![boot_memory], max_memory, balloon, ..config };
+    let mut vm = Vm::start(&Config { boot_memory, ..config }).unwrap();
+    vm.monitor_line("balloon 128").unwrap();
+    vm.wait("balloon", inflated).unwrap();
+    vm.wait("work", touched).unwrap();
+    vm.insert_dimm("0", size, 0).unwrap();
+    let refused = |event: &Event| match event {
+        Event::DimmRefused { why, .. } => Some(why.clone()),
+        _ => None,
+    };
+    let (why, _) = vm.wait("refusal of a DIMM", refused).unwrap();
+    assert!(why.contains("memory"), "{why}");
+}
+
 #[test]
 fn a_guest_that_may_not_deflate_the_balloon_uses_the_remaining_memory() {
     let mut vm = start_short_of_memory(Balloon::Reports, "off");

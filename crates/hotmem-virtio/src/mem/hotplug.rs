@@ -8,6 +8,7 @@ use super::reachable::Reachable;
 use super::reason::Reason;
 use super::remaining::Remaining;
 use crate::hull::hull;
+use crate::missing_frames::missing_frames;
 use core::fmt;
 use hotmem::{
     AddError, Addition, Budget, Bytes, Frames, Hooks, Hotplug, Mapping, NodeId, OnlineType,
@@ -396,16 +397,6 @@ const MIN_WINDOW_FRAMES: u64 = 64 * SECTION_FRAMES as u64;
 fn last(range: PfnRange, frames: u64) -> PfnRange {
     let start = Pfn::new(range.end().number().saturating_sub(frames));
     start.map_or(range, |start| range.split_at(start).1)
-}
-
-/// Returns the number of frames of kernel memory that must be free before the same addition can
-/// succeed, or 0 if it was refused for another reason.
-fn missing_frames(error: &AddError) -> u64 {
-    match error {
-        AddError::NoMetadata(bytes) => bytes.frames(),
-        AddError::NoTables { frames, .. } => *frames,
-        AddError::Range(_) | AddError::TooManyNodes(_) => 0,
-    }
 }
 
 impl<P: Platform> fmt::Debug for HotplugMemory<'_, P> {

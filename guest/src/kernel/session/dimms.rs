@@ -2,7 +2,7 @@
 
 use super::Session;
 use super::touching::TouchRound;
-use crate::kernel::dimms::Outcome;
+use crate::kernel::dimms::{Dimms, Outcome};
 use crate::kernel::fatal::give_up;
 use crate::kernel::memory::FRAMES;
 use hotmem::geometry::FRAME_SIZE;
@@ -15,10 +15,23 @@ impl Session {
     /// do.
     #[inline(never)]
     pub(super) fn step_dimms(&mut self) -> bool {
+        if self.dimms.as_ref().is_some_and(Dimms::is_waiting) && self.balloon_is_returning_memory()
+        {
+            return false;
+        }
         let Some(dimms) = &mut *self.dimms else { return false };
         let start_us = self.clock.now_us();
-        let Some(progress) = dimms.step(self.engine) else { return false };
-        let Progress::Ready(outcome) = progress else { return true };
+        let outcome = match dimms.step(self.engine) {
+            None | Some(Progress::Idle) => return false,
+            Some(Progress::Working) => return true,
+            Some(Progress::Ready(outcome)) => outcome,
+            Some(Progress::Pending(frames)) if self.request_for_tables(frames) => return false,
+            Some(Progress::Pending(_)) => {
+                let refused = self.dimms.as_mut().and_then(Dimms::refuse_waiting);
+                let Some(outcome) = refused else { return false };
+                outcome
+            }
+        };
         let us = self.clock.now_us().saturating_sub(start_us);
         let online = || Bytes(FRAMES.counts().online * FRAME_SIZE);
         match outcome {

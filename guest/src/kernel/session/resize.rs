@@ -40,19 +40,23 @@ impl Session {
         if let Progress::Ready(failure) = progress {
             give_up(format_args!("virtio-mem: device {number}: {failure}"));
         }
-        self.request_for_tables(missing_frames);
+        if missing_frames > 0 {
+            self.request_for_tables(missing_frames);
+        }
         Some(progress)
     }
 
-    /// Requests from the balloon the kernel memory that an addition lacked; the driver tries again
-    /// later. Whole pageblocks come back, so that the next additions need not ask again.
-    fn request_for_tables(&mut self, missing_frames: u64) {
-        if missing_frames == 0 || self.balloon_is_returning_memory() {
-            return;
+    /// Requests from the balloon the kernel memory that an addition lacked and that is tried again
+    /// later. Whole pageblocks come back, so that the next additions need not ask again. Returns
+    /// whether any memory was returned or will be returned.
+    pub(super) fn request_for_tables(&mut self, missing_frames: u64) -> bool {
+        if self.balloon_is_returning_memory() {
+            return true;
         }
-        if let (Some(balloon), Some(memory)) = (&self.balloon, &mut self.engine.hooks.balloon) {
-            balloon.request_back(missing_frames.next_multiple_of(PAGEBLOCK_FRAMES as u64), memory);
-        }
+        let (Some(balloon), Some(memory)) = (&*self.balloon, &mut self.engine.hooks.balloon) else {
+            return false;
+        };
+        balloon.request_back(missing_frames.next_multiple_of(PAGEBLOCK_FRAMES as u64), memory)
     }
 
     /// Reports that a requested size was reached, or cannot be reached at the moment.

@@ -24,7 +24,9 @@ impl Vm {
     /// [`Error`].
     pub fn insert_dimm(&mut self, name: &str, size: Bytes, node: u32) -> Result<(), Error> {
         let Bytes(size) = size;
-        self.monitor_line(&format!("object_add memory-backend-ram,id=mem{name},size={size}B"))?;
+        self.monitor_line(&format!(
+            "object_add memory-backend-ram,id=mem{name},size={size}B,reserve=off"
+        ))?;
         self.monitor_line(&format!("device_add pc-dimm,id=dimm{name},memdev=mem{name},node={node}"))
     }
 
