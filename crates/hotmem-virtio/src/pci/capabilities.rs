@@ -15,7 +15,9 @@ pub(super) struct Capabilities {
     /// The distance in bytes from one notification register to the next.
     pub(super) notify_step: u32,
     pub(super) isr: RegisterLocation,
-    pub(super) device: RegisterLocation,
+    /// The device's own configuration. A device of a type that has none has no such registers
+    /// (4.1.4.6.1).
+    pub(super) device: Option<RegisterLocation>,
 }
 
 /// A range of bytes in a BAR.
@@ -65,15 +67,14 @@ impl Capabilities {
             notify,
             notify_step: config.read_word(function, notify_capability.wrapping_add(NOTIFY_STEP)),
             isr: find(VIRTIO_PCI_CAP_ISR_CFG, 1)?.1,
-            device: find(VIRTIO_PCI_CAP_DEVICE_CFG, 4)?.1,
+            device: find(VIRTIO_PCI_CAP_DEVICE_CFG, 1).ok().map(|(_, location)| location),
         })
     }
 
     /// Returns the number of bytes from the start of this BAR to the end of its last register.
     pub(super) fn mapped_bytes(&self, bar: u8) -> u64 {
-        let locations = [self.common_config, self.notify, self.isr, self.device];
-        let ends =
-            locations.iter().filter(|location| location.bar == bar).map(|location| location.end());
+        let locations = [self.common_config, self.notify, self.isr].into_iter().chain(self.device);
+        let ends = locations.filter(|location| location.bar == bar).map(|location| location.end());
         ends.max().unwrap_or(0)
     }
 }

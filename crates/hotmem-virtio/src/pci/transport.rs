@@ -17,6 +17,10 @@ pub struct PciTransport<R: Registers> {
     locations: Capabilities,
     bars: [Option<R>; 6],
     interrupt_line: Option<u8>,
+    /// The entry of the MSI-X table for all events, if any.
+    vector: Option<u16>,
+    /// Whether the device has not mapped an event to the entry.
+    refuses_vector: bool,
 }
 
 /// The offsets of the registers of `virtio_pci_common_cfg` (4.1.4.3).
@@ -24,10 +28,12 @@ const DEVICE_FEATURE_SELECT: u32 = 0;
 const DEVICE_FEATURE: u32 = 4;
 const DRIVER_FEATURE_SELECT: u32 = 8;
 const DRIVER_FEATURE: u32 = 12;
+const CONFIG_VECTOR: u32 = 16;
 const DEVICE_STATUS: u32 = 20;
 const CONFIG_GENERATION: u32 = 21;
 const QUEUE_SELECT: u32 = 22;
 const QUEUE_SIZE: u32 = 24;
+const QUEUE_VECTOR: u32 = 26;
 const QUEUE_ENABLE: u32 = 28;
 const QUEUE_NOTIFY_OFF: u32 = 30;
 const QUEUE_DESC: u32 = 32;
@@ -64,7 +70,14 @@ impl<R: Registers> PciTransport<R> {
         }
         let [line, pin, ..] = config.read_word(function, INTERRUPT).to_le_bytes();
         let interrupt_line = (pin != 0 && line != UNKNOWN_LINE).then_some(line);
-        Ok(PciTransport { kind, locations, bars, interrupt_line })
+        Ok(PciTransport {
+            kind,
+            locations,
+            bars,
+            interrupt_line,
+            vector: None,
+            refuses_vector: false,
+        })
     }
 
     /// Returns the number of the device's interrupt line, as the firmware has assigned it, or
@@ -73,6 +86,30 @@ impl<R: Registers> PciTransport<R> {
     #[must_use]
     pub const fn interrupt_line(&self) -> Option<u8> {
         self.interrupt_line
+    }
+
+    /// Maps all events of the device to this entry of its MSI-X table, when the device is started. The
+    /// kernel must have set up the entry and enabled MSI-X. Without this call no event is mapped,
+    /// because a reset unmaps all (4.1.5.1.2.1): if MSI-X is enabled, the device does not interrupt.
+    pub const fn interrupt_by(&mut self, vector: u16) {
+        (self.vector, self.refuses_vector) = (Some(vector), false);
+    }
+
+    /// Returns whether the device was started, and has not mapped all its events to the entry of
+    /// [`interrupt_by`](Self::interrupt_by), which a device may do for want of resources. The kernel
+    /// then polls the device, or disables MSI-X.
+    #[must_use]
+    pub const fn refuses_vector(&self) -> bool {
+        self.refuses_vector
+    }
+
+    /// Maps changes of the configuration and the selected queue to the entry of the MSI-X table, and
+    /// reads back whether the device has done so (4.1.5.1.2.2).
+    fn map_events(&mut self, vector: u16) {
+        for register in [CONFIG_VECTOR, QUEUE_VECTOR] {
+            self.write_common(register, Width::TwoBytes, vector.into());
+            self.refuses_vector |= self.read_common(register, Width::TwoBytes) != vector.into();
+        }
     }
 
     /// Reads the register `offset` bytes after the start of `location`. If the BAR is not mapped,
@@ -109,14 +146,14 @@ impl<R: Registers> PciTransport<R> {
     }
 
     /// Checks that `bytes` bytes at `offset` lie in the device's own configuration. Returns the
-    /// offset.
-    fn check_offset(&self, offset: usize, bytes: usize) -> Result<u32> {
-        let len = self.locations.device.len as usize;
+    /// location of the configuration and the offset.
+    fn check_offset(&self, offset: usize, bytes: usize) -> Result<(RegisterLocation, u32)> {
+        let device = self.locations.device.ok_or(Error::ConfigSpaceMissing)?;
         let end = offset.checked_add(bytes).ok_or(Error::ConfigSpaceTooSmall)?;
-        if end > len {
+        if end > device.len as usize {
             return Err(Error::ConfigSpaceTooSmall);
         }
-        u32::try_from(offset).map_err(|_| Error::ConfigSpaceTooSmall)
+        Ok((device, u32::try_from(offset).map_err(|_| Error::ConfigSpaceTooSmall)?))
     }
 }
 
@@ -215,6 +252,9 @@ impl<R: Registers> Transport for PciTransport<R> {
         self.write_address(QUEUE_DESC, descriptors);
         self.write_address(QUEUE_DRIVER, driver_area);
         self.write_address(QUEUE_DEVICE, device_area);
+        if let Some(vector) = self.vector {
+            self.map_events(vector);
+        }
         self.write_common(QUEUE_ENABLE, Width::TwoBytes, 1);
     }
 
@@ -239,11 +279,11 @@ impl<R: Registers> Transport for PciTransport<R> {
     fn read_config_space<T: FromBytes + IntoBytes>(&self, offset: usize) -> Result<T> {
         let mut value = T::new_zeroed();
         let bytes = value.as_mut_bytes();
-        let start = self.check_offset(offset, bytes.len())?;
+        let (device, start) = self.check_offset(offset, bytes.len())?;
         let width = width(offset, bytes.len());
         for (part, offset) in bytes.chunks_mut(width.bytes()).zip((start..).step_by(width.bytes()))
         {
-            let word = self.read(self.locations.device, offset, width).to_le_bytes();
+            let word = self.read(device, offset, width).to_le_bytes();
             part.copy_from_slice(&word[..part.len()]);
         }
         Ok(value)
@@ -255,12 +295,12 @@ impl<R: Registers> Transport for PciTransport<R> {
         value: T,
     ) -> Result<()> {
         let bytes = value.as_bytes();
-        let start = self.check_offset(offset, bytes.len())?;
+        let (device, start) = self.check_offset(offset, bytes.len())?;
         let width = width(offset, bytes.len());
         for (part, offset) in bytes.chunks(width.bytes()).zip((start..).step_by(width.bytes())) {
             let mut word = [0; 4];
             word[..part.len()].copy_from_slice(part);
-            self.write(self.locations.device, offset, width, u32::from_le_bytes(word));
+            self.write(device, offset, width, u32::from_le_bytes(word));
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! Simulates a PCI bus with one virtio device.
 
 use hotmem_virtio::pci::{Registers, Width};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::ops::Range;
 use std::rc::Rc;
@@ -95,12 +95,22 @@ pub(crate) struct Bar {
     pub(crate) range: Range<u64>,
     pub(crate) bytes: Rc<RefCell<Vec<u8>>>,
     pub(crate) writes: Rc<RefCell<Vec<(u32, Width, u32)>>>,
+    /// Whether the device has no resources to map events to entries of the MSI-X table.
+    pub(crate) refuses_vectors: Rc<Cell<bool>>,
 }
+
+/// The registers with the entries of the MSI-X table to which events are mapped, and the value of an
+/// event that is not mapped.
+const VECTORS: [u32; 2] = [16, 26];
+const NO_VECTOR: u16 = 0xffff;
 
 impl Bar {
     pub(crate) fn new(range: Range<u64>) -> Bar {
         let bytes = vec![0; (range.end - range.start) as usize];
-        Bar { range, bytes: Rc::new(RefCell::new(bytes)), writes: Rc::default() }
+        let bytes = Rc::new(RefCell::new(bytes));
+        let bar = Bar { range, bytes, writes: Rc::default(), refuses_vectors: Rc::default() };
+        VECTORS.into_iter().for_each(|at| bar.set(at, &NO_VECTOR.to_le_bytes()));
+        bar
     }
 
     pub(crate) fn set(&self, at: u32, bytes: &[u8]) {
@@ -137,6 +147,8 @@ impl Registers for Bar {
     fn write(&mut self, offset: usize, width: Width, value: u32) {
         check_width(offset, width);
         self.writes.borrow_mut().push((offset as u32, width, value));
+        let refused = VECTORS.contains(&(offset as u32)) && self.refuses_vectors.get();
+        let value = if refused { NO_VECTOR.into() } else { value };
         self.set(offset as u32, &value.to_le_bytes()[..width.bytes()]);
     }
 }

@@ -148,6 +148,38 @@ fn a_queue_is_set_up_and_notified() {
 }
 
 #[test]
+fn a_device_without_a_configuration_of_its_own_is_used() {
+    let bus = Bus::with(0x1058, 0, 3);
+    // The list of capabilities has none for the device's own registers.
+    bus.change(|words| {
+        words[0x50 / 4] = 0x0310_7009;
+        words[0x70 / 4] &= !0xff00;
+    });
+    let (mut transport, bar) = find(&bus).unwrap().unwrap();
+    bar.set(COMMON + 24, &128u16.to_le_bytes());
+    assert_eq!(transport.max_queue_size(0), 128);
+    assert_eq!(transport.read_config_space::<u32>(0), Err(Error::ConfigSpaceMissing));
+    assert_eq!(transport.write_config_space(0, 1_u32), Err(Error::ConfigSpaceMissing));
+}
+
+#[test]
+fn events_are_mapped_to_an_entry_of_the_msi_x_table() {
+    for refuses in [false, true] {
+        let (mut transport, bar) = transport_and_bar();
+        bar.refuses_vectors.set(refuses);
+        let vectors = || [16, 26].map(|at| u16::from_le_bytes(bar.get(COMMON + at)));
+        transport.queue_set(0, 8, 0x1000, 0x2000, 0x3000);
+        assert_eq!(vectors(), [0xffff; 2], "a reset leaves the events unmapped");
+        transport.interrupt_by(3);
+        transport.queue_set(0, 8, 0x1000, 0x2000, 0x3000);
+        assert_eq!(vectors(), if refuses { [0xffff; 2] } else { [3; 2] });
+        assert_eq!(transport.refuses_vector(), refuses);
+        // The queue is enabled last.
+        assert_eq!(bar.writes.borrow().last(), Some(&(COMMON + 28, Width::TwoBytes, 1)));
+    }
+}
+
+#[test]
 fn an_aligned_configuration_is_read_by_words() {
     let (mut transport, bar) = transport_and_bar();
     bar.set(DEVICE, &[1, 2, 3, 4, 5, 6, 7, 8]);
