@@ -27,6 +27,8 @@ mod message;
 mod queues;
 mod reports;
 #[cfg(feature = "virtio-drivers")]
+mod set_up;
+#[cfg(feature = "virtio-drivers")]
 mod start;
 mod statistics;
 mod statistics_sender;

@@ -5,19 +5,20 @@ use super::driver::Driver;
 use super::memory::Memory;
 use super::message::{Message, Ranges};
 use super::queues::{Queue, Queues};
-use super::start::{
-    BalloonOptions, InitError, Negotiated, SHORT_QUEUE_SIZE, negotiate, read_config,
+use super::set_up::{
+    AllQueues, COMMAND, FRAME_NUMBERS, MESSAGES_SIZE, ReportQueue, STATISTICS, ShortQueue, lay_out,
+    start,
 };
-use super::statistics::MemoryStatistics;
+use super::start::{BalloonOptions, InitError, Negotiated, read_config};
 use super::status::{Failure, ResetCause};
 use super::step::{Action, Step};
 use crate::dma::DmaMemory;
-use crate::handshake::{is_running, reset, set_failed, set_running};
-use crate::queue::{Buffer, QueueError, SplitQueue, Used};
+use crate::handshake::{is_running, reset, set_failed};
+use crate::queue::{Buffer, QueueError, Used};
 use core::time::Duration;
 use hotmem::PfnRange;
 use virtio_drivers::Error as TransportError;
-use virtio_drivers::transport::{DeviceStatus, Transport};
+use virtio_drivers::transport::Transport;
 
 /// A virtio-balloon device and its driver.
 ///
@@ -53,18 +54,6 @@ pub type Progress = hotmem::Progress<Failure, Duration>;
 type Answers = (u64, u64, u64, u64);
 /// The number of consecutive resets without an answer after which the driver fails.
 const MAX_RESETS: u32 = 3;
-
-/// A queue on which at most one chain is outstanding. The chain has one buffer.
-type ShortQueue = SplitQueue<{ SHORT_QUEUE_SIZE as usize }>;
-/// The queue of reports. A chain has one buffer for each range. The device may allow fewer
-/// descriptors.
-type ReportQueue = SplitQueue<{ Ranges::MAX_LEN }>;
-/// The offsets of the buffers in `messages`, and the size of `messages`. Inflate and deflate requests
-/// share a buffer, because at most one of them is outstanding.
-const FRAME_NUMBERS: usize = 0;
-const STATISTICS: usize = FRAME_NUMBERS + Message::MAX_BYTES;
-const COMMAND: usize = STATISTICS + MemoryStatistics::SIZE;
-const MESSAGES_SIZE: usize = (COMMAND + 4).next_multiple_of(16);
 
 impl<T: Transport> Device<T> {
     /// The size in bytes of the shared memory that the device needs.
@@ -385,68 +374,6 @@ fn frames_buffer(range: PfnRange) -> Buffer {
     // refuses the buffer.
     let len = u32::try_from(range.bytes().0).unwrap_or(0);
     Buffer { device_addr: range.start().phys_addr(), len, device_writes: true }
-}
-
-type AllQueues = ([ShortQueue; 4], ReportQueue);
-
-/// Resets the device, negotiates its features, and sets up its queues.
-///
-/// At first only the queues of accepted features are set up, because some devices number the queues
-/// that are set up. Other devices run only if all queues are set up that they have: if the device
-/// does not run, it is started again with these.
-fn start<T: Transport>(
-    transport: &mut T,
-    short_queues: &mut [ShortQueue; 4],
-    reports: &mut ReportQueue,
-    options: BalloonOptions,
-) -> Result<Negotiated, InitError> {
-    let mut status = DeviceStatus::empty();
-    for with_all_queues in [false, true] {
-        let negotiated = negotiate(transport, options)?;
-        let number = |queue| match with_all_queues {
-            false => negotiated.accepted_number(queue),
-            true => negotiated.numbers.number(queue),
-        };
-        for (queue, split_queue) in Queue::ALL.into_iter().zip(&mut *short_queues) {
-            if let Some(number) = number(queue) {
-                set_up(transport, number, split_queue, SHORT_QUEUE_SIZE as usize);
-            }
-        }
-        if let Some(number) = number(Queue::Reports) {
-            let size = usize::try_from(transport.max_queue_size(number)).unwrap_or(usize::MAX);
-            set_up(transport, number, reports, size);
-        }
-        match set_running(transport) {
-            Ok(()) => return Ok(negotiated),
-            Err(found) => status = found,
-        }
-    }
-    Err(InitError::NotRunning(status))
-}
-
-/// Empties a queue, and makes it known to the device with at most `max_size` descriptors.
-fn set_up<T: Transport, const SIZE: usize>(
-    transport: &mut T,
-    number: u16,
-    queue: &mut SplitQueue<SIZE>,
-    max_size: usize,
-) {
-    queue.reset(max_size);
-    let (descriptors, driver_area) = (queue.descriptors(), queue.driver_area());
-    transport.queue_set(number, queue.size().into(), descriptors, driver_area, queue.device_area());
-}
-
-/// Makes the queues in `memory`. Returns the queues and the rest of the memory, or `None` if
-/// `memory` is too small or not aligned.
-fn lay_out(memory: DmaMemory) -> Option<(AllQueues, DmaMemory)> {
-    let (reports, memory) = ReportQueue::new(memory)?;
-    let (inflate, memory) = ShortQueue::new(memory)?;
-    let (deflate, memory) = ShortQueue::new(memory)?;
-    let (statistics, memory) = ShortQueue::new(memory)?;
-    let (mut hints, memory) = ShortQueue::new(memory)?;
-    hints.suppress_interrupts();
-    let queues = ([inflate, deflate, statistics, hints], reports);
-    (memory.len() >= MESSAGES_SIZE).then_some((queues, memory))
 }
 
 /// Returns the number of answered requests of each kind.

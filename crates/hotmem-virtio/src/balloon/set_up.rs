@@ -1,0 +1,85 @@
+//! Negotiates a device's features and sets up its queues, at the start and after a reset.
+
+use super::message::{Message, Ranges};
+use super::queues::Queue;
+use super::start::{BalloonOptions, InitError, Negotiated, SHORT_QUEUE_SIZE, negotiate};
+use super::statistics::MemoryStatistics;
+use crate::dma::DmaMemory;
+use crate::handshake::set_running;
+use crate::queue::SplitQueue;
+use virtio_drivers::transport::{DeviceStatus, Transport};
+
+/// A queue on which at most one chain is outstanding. The chain has one buffer.
+pub(super) type ShortQueue = SplitQueue<{ SHORT_QUEUE_SIZE as usize }>;
+/// The queue of reports. A chain has one buffer for each range. The device may allow fewer
+/// descriptors.
+pub(super) type ReportQueue = SplitQueue<{ Ranges::MAX_LEN }>;
+
+/// The offsets of the buffers in `messages`, and the size of `messages`. Inflate and deflate requests
+/// share a buffer, because at most one of them is outstanding.
+pub(super) const FRAME_NUMBERS: usize = 0;
+pub(super) const STATISTICS: usize = FRAME_NUMBERS + Message::MAX_BYTES;
+pub(super) const COMMAND: usize = STATISTICS + MemoryStatistics::SIZE;
+pub(super) const MESSAGES_SIZE: usize = (COMMAND + 4).next_multiple_of(16);
+
+pub(super) type AllQueues = ([ShortQueue; 4], ReportQueue);
+
+/// Resets the device, negotiates its features, and sets up its queues.
+///
+/// At first only the queues of accepted features are set up, because some devices number the queues
+/// that are set up. Other devices run only if all queues are set up that they have: if the device
+/// does not run, it is started again with these.
+pub(super) fn start<T: Transport>(
+    transport: &mut T,
+    short_queues: &mut [ShortQueue; 4],
+    reports: &mut ReportQueue,
+    options: BalloonOptions,
+) -> Result<Negotiated, InitError> {
+    let mut status = DeviceStatus::empty();
+    for with_all_queues in [false, true] {
+        let negotiated = negotiate(transport, options)?;
+        let number = |queue| match with_all_queues {
+            false => negotiated.accepted_number(queue),
+            true => negotiated.numbers.number(queue),
+        };
+        for (queue, split_queue) in Queue::ALL.into_iter().zip(&mut *short_queues) {
+            if let Some(number) = number(queue) {
+                set_up(transport, number, split_queue, SHORT_QUEUE_SIZE as usize);
+            }
+        }
+        if let Some(number) = number(Queue::Reports) {
+            let size = usize::try_from(transport.max_queue_size(number)).unwrap_or(usize::MAX);
+            set_up(transport, number, reports, size);
+        }
+        match set_running(transport) {
+            Ok(()) => return Ok(negotiated),
+            Err(found) => status = found,
+        }
+    }
+    Err(InitError::NotRunning(status))
+}
+
+/// Empties a queue, and makes it known to the device with at most `max_size` descriptors.
+fn set_up<T: Transport, const SIZE: usize>(
+    transport: &mut T,
+    number: u16,
+    queue: &mut SplitQueue<SIZE>,
+    max_size: usize,
+) {
+    queue.reset(max_size);
+    let (descriptors, driver_area) = (queue.descriptors(), queue.driver_area());
+    transport.queue_set(number, queue.size().into(), descriptors, driver_area, queue.device_area());
+}
+
+/// Makes the queues in `memory`. Returns the queues and the rest of the memory, or `None` if
+/// `memory` is too small or not aligned.
+pub(super) fn lay_out(memory: DmaMemory) -> Option<(AllQueues, DmaMemory)> {
+    let (reports, memory) = ReportQueue::new(memory)?;
+    let (inflate, memory) = ShortQueue::new(memory)?;
+    let (deflate, memory) = ShortQueue::new(memory)?;
+    let (statistics, memory) = ShortQueue::new(memory)?;
+    let (mut hints, memory) = ShortQueue::new(memory)?;
+    hints.suppress_interrupts();
+    let queues = ([inflate, deflate, statistics, hints], reports);
+    (memory.len() >= MESSAGES_SIZE).then_some((queues, memory))
+}
