@@ -6,6 +6,7 @@ use super::report::{Event, write_event};
 use super::time;
 use core::fmt;
 use core::ptr::NonNull;
+use hotmem::geometry::PAGEBLOCK_FRAMES;
 use hotmem::report::{ReporterError, Settings};
 use hotmem::{Bytes, OneCpu, Pfn, PfnRange};
 use hotmem_guest::to_usize;
@@ -123,6 +124,18 @@ impl Balloon {
         };
         self.report_changes(is_idle);
         Ok(!is_idle)
+    }
+
+    /// Requests `frames` frames back from the balloon, because the kernel has run out of memory. Returns
+    /// whether any will be returned.
+    pub(super) fn request_back(&self, frames: u64, memory: &mut BalloonMemory) -> bool {
+        let may_deflate = self.device.driver().features().contains(Features::DEFLATE_ON_OOM);
+        let will_return = may_deflate && memory.inflated_frames() > 0;
+        if will_return {
+            // Whole pageblocks, so that the next additions need not ask again.
+            memory.need(frames.next_multiple_of(PAGEBLOCK_FRAMES as u64));
+        }
+        will_return
     }
 
     fn report_changes(&mut self, is_idle: bool) {

@@ -1,5 +1,7 @@
 //! Runs the main loop: reads events, carries out requests one after another, and uses memory.
 
+mod requests;
+
 use super::balloon::Balloon;
 use super::boot::Machine;
 use super::console::Console;
@@ -8,15 +10,12 @@ use super::firmware;
 use super::hooks::KernelHooks;
 use super::memory;
 use super::pins::Pins;
-use super::report::{Event, Outcome, write_event};
+use super::report::{Event, write_event};
 use super::stack;
 use super::time::{ns_since, pause, ticks};
 use super::workload::Workload;
-use hotmem::{Budget, Bytes, Hotplug, NodeId, OneCpu, PfnRange, geometry::PAGEBLOCK_FRAMES};
-use hotmem_dlpar::{
-    Change, Dlpar, DrcIndex, Error, Failure, Group, LmbSelection, Progress, Request, Run, Storage,
-    Summary, Table, Wait,
-};
+use hotmem::{Budget, Bytes, Hotplug, OneCpu, geometry::PAGEBLOCK_FRAMES};
+use hotmem_dlpar::{Dlpar, Failure, Group, Progress, Request, Run, Storage, Summary, Table, Wait};
 use hotmem_guest::report::Report;
 use hotmem_guest_pseries::connectors::RtasConnectors;
 use hotmem_guest_pseries::event_log;
@@ -57,6 +56,8 @@ struct Session {
     balloon: &'static mut Option<Balloon>,
     report: Report<Console>,
     queue: &'static mut [Option<QueuedRequest>; MAX_QUEUED],
+    /// The request that is to begin again, because the balloon returns the memory that it lacked.
+    repeated: Option<QueuedRequest>,
     /// The log of the last event.
     log: &'static mut [u8; MAX_LOG_BYTES],
     /// The time in ticks at which the current request began to wait, or `None` if it does not wait.
@@ -87,9 +88,8 @@ pub(super) fn run(machine: Machine) -> ! {
     while machine.options.exit == 0 || session.ended_requests < machine.options.exit {
         stack::check();
         let took_event = session.take_event();
-        if current.is_none() {
-            current = session.queue[0].take();
-            session.queue.rotate_left(1);
+        if current.is_none() && !session.balloon_is_returning_memory() {
+            current = session.next_request();
             if let Some(next) = current
                 && let Err(error) = session.dlpar.begin(next.request)
             {
@@ -100,7 +100,11 @@ pub(super) fn run(machine: Machine) -> ! {
         match current {
             Some(queued) => {
                 if let Some(result) = session.continue_request() {
-                    session.finish(queued, &result);
+                    if session.request_from_balloon(&result) {
+                        session.repeated = Some(queued);
+                    } else {
+                        session.finish(queued, &result);
+                    }
                     current = None;
                 }
                 // A removal may wait for frames that only the balloon's driver can give back: those
@@ -170,6 +174,7 @@ impl Session {
             balloon,
             report,
             queue,
+            repeated: None,
             log,
             waits_since: None,
             cancelled_for: None,
@@ -279,105 +284,6 @@ impl Session {
         match (&mut *self.balloon, &mut self.hooks.balloon) {
             (Some(balloon), Some(memory)) => must("virtio-balloon", balloon.step(memory)),
             _ => false,
-        }
-    }
-
-    /// Ends a request that cannot begin. If the host has requested the removal of specific LMBs of
-    /// this partition, refuses the request in the firmware.
-    fn report_refused_request(&mut self, queued: QueuedRequest, error: Error) {
-        let first = match queued.request.selection() {
-            LmbSelection::Index(first) | LmbSelection::Range { first, .. } => Some(first),
-            LmbSelection::Count(_) => None,
-        };
-        let first = first.filter(|&first| self.dlpar.table().by_index(first).is_some());
-        if let (Change::Remove, Some(first)) = (queued.request.change(), first) {
-            let _ = self.connectors.rtas.set_isolation(first, false);
-        }
-        self.finish(queued, &Err(error.into()));
-    }
-
-    fn finish(&mut self, queued: QueuedRequest, result: &Result<Summary, Failure>) {
-        let ns = ns_since(queued.event_time);
-        let request = queued.request;
-        self.connectors.rtas.firmware.end_lasting_fault();
-        let cancelled_for = self.cancelled_for.take();
-        let outcome = match result {
-            Ok(summary) => Outcome::Succeeded {
-                lmbs: summary.lmbs,
-                ranges: summary.ranges,
-                skipped: summary.skipped,
-                misplaced: summary.misplaced,
-            },
-            Err(failure) => Outcome::Refused {
-                why: failure,
-                cancelled_for,
-                unrestored: failure.unrestored,
-                lost: failure.lost,
-            },
-        };
-        let (online, free) = memory::online_and_free();
-        let assigned = self.assigned();
-        write_event(&Event::Done {
-            outcome,
-            request,
-            ns,
-            assigned,
-            online,
-            free,
-            nodes: self.nodes(),
-        });
-        self.ended_requests += 1;
-        let range = self.frames_of(request);
-        match (request.change(), result) {
-            (Change::Add, Ok(_)) => {
-                self.hooks.pins.record_addition(range);
-                self.touch(range);
-            }
-            (Change::Remove, Err(_)) => self.hooks.pins.unpin(range),
-            _ => {}
-        }
-    }
-
-    /// Checks and frees the workload's memory. Then touches the amount of memory that the command
-    /// line names, preferably in `added`.
-    fn touch(&mut self, added: PfnRange) {
-        if self.options.touch == Bytes::ZERO {
-            return;
-        }
-        let verified = self.hooks.workload.verify_and_free();
-        write_event(&Event::Verified { bytes: verified });
-        let since = ticks();
-        self.hooks.workload.touch(self.options.touch, added);
-        write_event(&Event::Touched {
-            bytes: self.hooks.workload.owned_bytes(),
-            ns: ns_since(since),
-        });
-    }
-
-    fn nodes(&self) -> [Bytes; 8] {
-        [0, 1, 2, 3, 4, 5, 6, 7].map(|node| {
-            let node = NodeId(node);
-            let zones = hotmem::Zone::ALL.map(|zone| self.hotplug.zone(node, zone).online);
-            Bytes(zones.iter().sum::<u64>() << 12)
-        })
-    }
-
-    /// Returns the frames of the LMBs that a request names. Returns an empty range if the request
-    /// gives only a number of LMBs.
-    fn frames_of(&self, request: Request) -> PfnRange {
-        let (first, count) = match request.selection() {
-            LmbSelection::Index(first) => (first, 1),
-            LmbSelection::Range { first, count } => (first, count),
-            LmbSelection::Count(_) => return PfnRange::EMPTY,
-        };
-        let table = self.dlpar.table();
-        let last = first.0.checked_add(count.saturating_sub(1)).map(DrcIndex);
-        let ends = [Some(first), last].map(|index| table.by_index(index?));
-        match ends {
-            [Some(first), Some(last)] => {
-                PfnRange::new(first.range.start(), last.range.end()).unwrap_or(PfnRange::EMPTY)
-            }
-            _ => PfnRange::EMPTY,
         }
     }
 

@@ -265,6 +265,32 @@ fn dimms_are_removed_while_the_balloon_holds_their_memory() {
     vm.finish().unwrap();
 }
 
+/// The guest puts added memory online as movable memory, so that only boot memory can hold words, and
+/// uses all free memory after each addition. Each DIMM needs words of its own. The engine has those for
+/// the second one in its reserve, and the balloon has to return the others.
+#[test]
+fn a_balloon_returns_the_kernel_memory_that_an_addition_lacks() {
+    const DIMMS: u32 = 4;
+    let balloon = ["-device", "virtio-balloon-pci,id=balloon0,deflate-on-oom=on"];
+    let config = Config {
+        boot_memory: Bytes::mib(512),
+        more_args: balloon.map(str::to_owned).into(),
+        ..config(Bytes::gib(64), DIMMS).with_guest_option("touch", Bytes::gib(4).0)
+    };
+    let mut vm = Vm::start(&config).unwrap();
+    wait_until_ready(&mut vm);
+    vm.monitor_line("balloon 256").unwrap();
+    let inflated = |event: &Event| matches!(event, Event::Inflated { .. }).then_some(());
+    vm.wait("balloon", inflated).unwrap();
+    for nth in 0..DIMMS {
+        let address = Some(Bytes::gib(8 * u64::from(nth + 1)).0);
+        let dimm = Dimm { address, ..Dimm::new(format!("dimm{nth}"), LMB) };
+        let end = vm.plug(&dimm).unwrap();
+        assert_eq!(end.reason, None, "DIMM {nth}");
+    }
+    vm.finish().unwrap();
+}
+
 /// A change of a random test.
 enum RandomChange {
     Add(Dimm),
