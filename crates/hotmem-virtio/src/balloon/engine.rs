@@ -177,6 +177,31 @@ impl<'f, P: Platform> EngineMemory<'f, P> {
         free_all_but(&mut self.hints, self.outstanding_hint);
     }
 
+    /// Takes the reporter's next batch into `sent_batch`. The caller copies the ranges, so that the
+    /// reporter's step does not run on top of the copies.
+    #[inline(never)]
+    fn take_batch(&mut self, now: Duration, max_ranges: usize) -> Progress<(), Duration> {
+        let Some(reporter) = &mut self.reporter else { return Progress::Idle };
+        let batch = &mut reporter.settings.max_batch_ranges;
+        *batch = max_ranges.min(Ranges::MAX_LEN).min(*batch);
+        match reporter.step(now) {
+            // A batch has at most `max_batch_ranges` ranges, so all of them fit. If they did not, the
+            // batch would be given back, and none of it sent.
+            Step::Ready(Ok(batch)) if batch.len() > Ranges::MAX_LEN => {
+                reporter.failed(batch, now).or_violation();
+                Progress::Working
+            }
+            Step::Ready(Ok(batch)) => {
+                self.sent_batch = Some(batch);
+                Progress::Ready(())
+            }
+            Step::Working => Progress::Working,
+            Step::Pending(until) => Progress::Pending(until),
+            // The driver handles a device that does not answer.
+            Step::Ready(Err(Unanswered)) | Step::Idle => Progress::Idle,
+        }
+    }
+
     /// Returns whether this many frames may be given to the host.
     fn may_spare(&mut self, frames: u64) -> bool {
         if self.frames_before_recount < frames {
@@ -307,24 +332,14 @@ impl<P: Platform> Memory for EngineMemory<'_, P> {
     }
 
     fn next_report(&mut self, now: Duration, max_ranges: usize) -> Progress<Ranges, Duration> {
-        let Some(reporter) = &mut self.reporter else { return Progress::Idle };
-        let batch = &mut reporter.settings.max_batch_ranges;
-        *batch = max_ranges.min(Ranges::MAX_LEN).min(*batch);
-        match reporter.step(now) {
-            Step::Ready(Ok(batch)) => {
-                // A batch has at most `max_batch_ranges` ranges, so all of them fit. If they did
-                // not, the batch would be given back, and none of it sent.
-                if batch.len() > Ranges::MAX_LEN {
-                    reporter.failed(batch, now).or_violation();
-                    return Progress::Working;
-                }
-                let batch = self.sent_batch.insert(batch);
-                Ranges::new(batch).map_or(Progress::Working, Progress::Ready)
+        match self.take_batch(now, max_ranges) {
+            Progress::Ready(()) => {
+                let ranges = self.sent_batch.as_ref().and_then(|batch| Ranges::new(batch));
+                ranges.map_or(Progress::Working, Progress::Ready)
             }
-            Step::Working => Progress::Working,
-            Step::Pending(until) => Progress::Pending(until),
-            // The driver handles a device that does not answer.
-            Step::Ready(Err(Unanswered)) | Step::Idle => Progress::Idle,
+            Progress::Working => Progress::Working,
+            Progress::Pending(until) => Progress::Pending(until),
+            Progress::Idle => Progress::Idle,
         }
     }
 
