@@ -47,7 +47,12 @@ fn generate() -> Result<String, String> {
     let config = cbindgen::Config::from_file(root().join(TEMPLATE))?;
     let mut builder = cbindgen::Builder::new().with_config(config);
     for name in SOURCES {
-        builder = builder.with_src(root().join(format!("crates/hotmem-c/src/{name}.rs")));
+        let source = format!("crates/hotmem-c/src/{name}.rs");
+        // cbindgen prints a warning for a missing file, and generates the header without it.
+        if !root().join(&source).is_file() {
+            return Err(format!("the source {source} is missing"));
+        }
+        builder = builder.with_src(root().join(source));
     }
     let bindings = builder.generate().map_err(|error| error.to_string())?;
     let mut text = Vec::new();
