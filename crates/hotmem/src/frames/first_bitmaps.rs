@@ -66,16 +66,18 @@ impl<P: Platform> Frames<P> {
             }
         };
         let installed = self.install_in(run, block, allocated.is_none() && !is_boot);
-        let mut used = spare.end - installed..spare.end;
-        if let Some(run) = allocated {
-            used = spare.end..spare.end;
-            let (unused, _) = last_frames(run, installed);
-            if !unused.is_empty() {
-                // This call has just allocated the frames, so freeing them cannot fail.
-                self.free_range(unused).or_violation();
+        let used_of_spare = match allocated {
+            None => installed,
+            Some(run) => {
+                let (unused, _) = last_frames(run, installed);
+                if !unused.is_empty() {
+                    // This call has just allocated the frames, so freeing them cannot fail.
+                    self.free_range(unused).or_violation();
+                }
+                0
             }
-        }
-        Some((self.bitmap_of(block, hiding_steps)?, used))
+        };
+        Some((self.bitmap_of(block, hiding_steps)?, spare.end - used_of_spare..spare.end))
     }
 
     /// Allocates a run of boot memory for the bitmaps of `groups` groups. Divides a pageblock for this

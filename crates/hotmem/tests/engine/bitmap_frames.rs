@@ -2,7 +2,7 @@
 //! again, so each pageblock that has one is never allocated as a whole again.
 
 use hotmem::*;
-use hotmem_testkit::{Memory, PAGEBLOCK, RawRanges as _, SECTION, Validated as _, range};
+use hotmem_testkit::{Memory, PAGEBLOCK, RawRanges as _, SECTION, Validated as _, pfn, range};
 
 /// The memory whose bitmaps are made together: 1 GiB.
 const GIB: u64 = if cfg!(hotmem_geometry = "small") { 4 * SECTION } else { 8 * SECTION };
@@ -82,5 +82,22 @@ fn plugged_memory_leaves_boot_memory_whole() {
     let progress = offline.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED);
     assert_eq!(progress, Progress::Ready(hot));
     hotplug.remove(hot).unwrap();
+    frames.validated().unwrap();
+}
+
+#[test]
+fn the_first_frame_of_a_whole_pageblock_is_freed_before_its_gib_has_bitmaps() {
+    let boot = 2 * SECTION;
+    let memory = Memory::new(3 * GIB);
+    let frames = Frames::new(OneCpu);
+    let mut hotplug = hotmem_testkit::boot(&frames, &memory, boot);
+    let hot = range(2 * GIB, GIB);
+    hotmem_testkit::plug(&mut hotplug, hot);
+    let whole = AllocRequest::frames(PAGEBLOCK).movable().at(hot.start());
+    let (first, others) = frames.alloc_range(whole).unwrap().split_at(pfn(2 * GIB + 1));
+    frames.free_range(first).unwrap();
+    // The bitmaps of the whole GiB took more frames than that one.
+    assert!(frames.validated().unwrap().bitmaps > 1);
+    frames.free_range(others).unwrap();
     frames.validated().unwrap();
 }
