@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_has_at_most_650_lines_and_every_file_is_compiled() {
+    fn the_kernel_has_at_most_680_lines_and_every_file_is_compiled() {
         let files = root().join("ports/c-kernel").read_dir().unwrap().flatten();
         let mut lines = 0;
         for file in files.map(|file| file.path()) {
@@ -89,6 +89,6 @@ mod tests {
             let is_compiled = CC_ARGS.contains(&format!("ports/c-kernel/{name}"));
             assert!(is_compiled || name.ends_with(".h"), "{name}");
         }
-        assert!(lines > 100 && lines <= 650, "{lines} lines");
+        assert!(lines > 100 && lines <= 680, "{lines} lines");
     }
 }

@@ -164,6 +164,7 @@ impl Model<'_> {
         self.table_frames_taken += 1;
         let tag = Tag { owner: TABLES_OWNER, movable: false };
         if self.frame_states[frame as usize] != FrameState::Used(tag) {
+            self.record_recalls();
             assert!(self.is_free_for(frame, &ModelRequest::frames(1)), "{frame:#x}");
             self.record_allocation(range(frame, 1), tag);
         }
