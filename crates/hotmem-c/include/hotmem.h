@@ -921,7 +921,8 @@ int32_t hotmem_virtio_mem_withdraw(struct hotmem_virtio_mem *d);
 //
 // # Errors
 // HOTMEM_EIO: the driver has stopped. After the following errors nothing has changed: HOTMEM_EFAULT,
-// HOTMEM_EINVAL, also if the device is gone, and HOTMEM_EBUSY if another call of the control path is in progress.
+// HOTMEM_EINVAL, also if the device is gone, and HOTMEM_EBUSY if another call of the control path is in
+// progress.
 //
 // # Safety
 // `d` is NULL or a `struct hotmem_virtio_mem`. `config` is NULL or a configuration. `answer` is NULL or
@@ -944,8 +945,8 @@ int32_t hotmem_virtio_mem_get_status(struct hotmem_virtio_mem *d,
                                      struct hotmem_virtio_mem_status *status);
 
 // Writes the reason why the requested size is not reached, why the driver has stopped, or why memory
-// of a device that is gone remains, to the `size` bytes at `text`. The text ends with a NUL. It is empty if there is no such reason, and is
-// cut off if it does not fit.
+// of a device that is gone remains, to the `size` bytes at `text`. The text ends with a NUL. It is empty
+// if there is no such reason, and is cut off if it does not fit.
 //
 // # Errors
 // HOTMEM_EFAULT, HOTMEM_EINVAL, HOTMEM_EBUSY. HOTMEM_ENOSPC: `size` is 0.

@@ -60,7 +60,8 @@ struct TrapFrame {
     rip: u64,
 }
 
-/// Loads the IDT and the stacks of double faults and NMIs. From now on exceptions and interrupts are handled here.
+/// Loads the IDT and the stacks of double faults and NMIs. From now on exceptions and interrupts are
+/// handled here.
 pub(crate) fn load() {
     static GATES: Once<[Gate; VECTORS]> = Once::new();
     let stub = |vector: usize| (&raw const trap_stubs).expose_provenance() + STUB_BYTES * vector;

@@ -37,8 +37,21 @@ struct Device {
     features: Features,
     driver: Driver,
     memory: HotplugMemory<'static, CPlatform>,
-    /// What remains of the memory, if the device is gone.
-    withdrawal: Option<Option<Remaining>>,
+    withdrawal: Withdrawal,
+}
+
+/// How far the withdrawal of a device that is gone has come.
+#[derive(Clone, Copy)]
+enum Withdrawal {
+    NotBegun,
+    /// What remained of the memory when it was last seen that memory cannot be removed.
+    Begun(Option<Remaining>),
+}
+
+impl Withdrawal {
+    fn has_begun(self) -> bool {
+        matches!(self, Withdrawal::Begun(_))
+    }
 }
 
 const _: () = assert!(size_of::<Slot<Device>>() <= HOTMEM_VIRTIO_MEM_SIZE);
@@ -87,7 +100,8 @@ pub unsafe extern "C" fn hotmem_virtio_mem_init(
         let features = Features::from_bits_truncate(features);
         let driver = new_driver(&config, features)?;
         let memory = HotplugMemory::new(online_type, budget);
-        slot.write(|| Device { instance, features, driver, memory, withdrawal: None }, |_| Ok(()))
+        let withdrawal = Withdrawal::NotBegun;
+        slot.write(|| Device { instance, features, driver, memory, withdrawal }, |_| Ok(()))
     };
     code(init())
 }
@@ -128,7 +142,7 @@ pub unsafe extern "C" fn hotmem_virtio_mem_reset(
         // SAFETY: see above.
         let config = unsafe { config.as_ref() }.ok_or(Error(HOTMEM_EFAULT))?.raw();
         device.driver = new_driver(&config, device.features)?;
-        device.withdrawal = None;
+        device.withdrawal = Withdrawal::NotBegun;
         Ok(())
     };
     code(reset())
@@ -159,17 +173,20 @@ pub unsafe extern "C" fn hotmem_virtio_mem_withdraw(d: *mut hotmem_virtio_mem) -
         let running = control.running()?;
         // This fails only for the control path of another instance.
         let progress = memory.withdraw(&mut running.hotplug, &mut running.hooks);
-        match progress.map_err(|_| Error(HOTMEM_EINVAL))? {
+        let progress = progress.map_err(|_| Error(HOTMEM_EINVAL))?;
+        match progress {
             Progress::Ready(()) | Progress::Idle => {
-                *withdrawal = Some(None);
+                *withdrawal = Withdrawal::Begun(None);
                 Ok(HOTMEM_STEP_IDLE)
             }
             Progress::Working => {
-                withdrawal.get_or_insert(None);
+                if !withdrawal.has_begun() {
+                    *withdrawal = Withdrawal::Begun(None);
+                }
                 Ok(HOTMEM_STEP_AGAIN)
             }
             Progress::Pending(remaining) => {
-                *withdrawal = Some(Some(remaining));
+                *withdrawal = Withdrawal::Begun(Some(remaining));
                 Err(Error(HOTMEM_EAGAIN))
             }
         }
@@ -189,7 +206,8 @@ pub unsafe extern "C" fn hotmem_virtio_mem_withdraw(d: *mut hotmem_virtio_mem) -
 ///
 /// # Errors
 /// HOTMEM_EIO: the driver has stopped. After the following errors nothing has changed: HOTMEM_EFAULT,
-/// HOTMEM_EINVAL, also if the device is gone, and HOTMEM_EBUSY if another call of the control path is in progress.
+/// HOTMEM_EINVAL, also if the device is gone, and HOTMEM_EBUSY if another call of the control path is in
+/// progress.
 ///
 /// # Safety
 /// `d` is NULL or a `struct hotmem_virtio_mem`. `config` is NULL or a configuration. `answer` is NULL or
@@ -217,7 +235,7 @@ pub unsafe extern "C" fn hotmem_virtio_mem_step(
         // SAFETY: see above.
         let answer = has_answer.then(|| unsafe { core::slice::from_raw_parts(answer, answer_len) });
         let Device { instance, driver, memory, withdrawal, .. } = &mut *device;
-        if withdrawal.is_some() {
+        if withdrawal.has_begun() {
             return Err(Error(HOTMEM_EINVAL));
         }
         let mut control = instance.enter()?;
@@ -263,10 +281,12 @@ pub unsafe extern "C" fn hotmem_virtio_mem_get_status(
         let mut device = unsafe { device(d) }?.take()?;
         // SAFETY: see above.
         let status = unsafe { status.as_mut() }.ok_or(Error(HOTMEM_EFAULT))?;
-        let remaining = |remaining: Option<Remaining>| remaining.map_or(0, |left| left.size.0);
-        let plugged = device.withdrawal.map_or(device.driver.plugged().0, remaining);
+        let plugged = match device.withdrawal {
+            Withdrawal::Begun(remaining) => remaining.map_or(0, |left| left.size.0),
+            Withdrawal::NotBegun => device.driver.plugged().0,
+        };
         let state = match device.driver.status() {
-            _ if device.withdrawal.is_some() => HOTMEM_VIRTIO_MEM_WITHDRAWN,
+            _ if device.withdrawal.has_begun() => HOTMEM_VIRTIO_MEM_WITHDRAWN,
             Status::Synchronising => HOTMEM_VIRTIO_MEM_SYNCHRONISING,
             Status::Resizing => HOTMEM_VIRTIO_MEM_RESIZING,
             Status::Reached => HOTMEM_VIRTIO_MEM_REACHED,
@@ -287,8 +307,8 @@ pub unsafe extern "C" fn hotmem_virtio_mem_get_status(
 }
 
 /// Writes the reason why the requested size is not reached, why the driver has stopped, or why memory
-/// of a device that is gone remains, to the `size` bytes at `text`. The text ends with a NUL. It is empty if there is no such reason, and is
-/// cut off if it does not fit.
+/// of a device that is gone remains, to the `size` bytes at `text`. The text ends with a NUL. It is empty
+/// if there is no such reason, and is cut off if it does not fit.
 ///
 /// # Errors
 /// HOTMEM_EFAULT, HOTMEM_EINVAL, HOTMEM_EBUSY. HOTMEM_ENOSPC: `size` is 0.
@@ -313,9 +333,10 @@ pub unsafe extern "C" fn hotmem_virtio_mem_explain(
         // SAFETY: see above.
         unsafe {
             match (device.withdrawal, device.driver.status()) {
-                (Some(Some(left)), _) => write_text(text.cast(), size, left.reason),
-                (None, Status::Pending(reason)) => write_text(text.cast(), size, reason),
-                (None, Status::Failed(reason)) => write_text(text.cast(), size, reason),
+                (Withdrawal::Begun(Some(left)), _) => write_text(text.cast(), size, left.reason),
+                (Withdrawal::Begun(None), _) => write_text(text.cast(), size, ""),
+                (_, Status::Pending(reason)) => write_text(text.cast(), size, reason),
+                (_, Status::Failed(reason)) => write_text(text.cast(), size, reason),
                 _ => write_text(text.cast(), size, ""),
             }
         }

@@ -67,6 +67,7 @@ impl Capabilities {
             notify,
             notify_step: config.read_word(function, notify_capability.wrapping_add(NOTIFY_STEP)),
             isr: find(VIRTIO_PCI_CAP_ISR_CFG, 1)?.1,
+            // The only error is that there are no such registers.
             device: find(VIRTIO_PCI_CAP_DEVICE_CFG, 1).ok().map(|(_, location)| location),
         })
     }

@@ -94,8 +94,8 @@ impl<'f, P: Platform> Offline<'f, P> {
     /// polled again or cancelled; until then, the memory that it has isolated stays isolated, unless
     /// an allocation would fail otherwise. Such an allocation takes back all that the request has
     /// isolated. At the next poll, the request calls [`Hooks::offline_cancelled`], and begins again.
-    /// After [`Progress::Working`], the memory stays isolated: poll again soon. On another instance than its own, the request returns [`Progress::Pending`] with
-    /// [`BlockerKind::Foreign`].
+    /// After [`Progress::Working`], the memory stays isolated: poll again soon. On another instance
+    /// than its own, the request returns [`Progress::Pending`] with [`BlockerKind::Foreign`].
     ///
     /// Cost: up to the budget, O(sections) of the free memory and O(pageblocks) of the other
     /// memory.
