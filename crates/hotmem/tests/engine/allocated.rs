@@ -110,9 +110,7 @@ mod cost {
         let (frames, memory) = (Frames::new(Cpus), Memory::new(BOOT_FRAMES));
         let mut hotplug = hotmem_testkit::boot(&frames, &memory, BOOT_FRAMES);
         let above = range(1 << 22, Bytes::gib(gib).frames());
-        hotplug.announce(above).unwrap();
-        hotplug.add(above).unwrap();
-        hotplug.online(above, OnlineType::Kernel, &mut NoHooks).unwrap();
+        hotmem_testkit::plug(&mut hotplug, above);
         let _one = frames.alloc(AllocRequest::frames(1)).unwrap().into_raw();
         assert_eq!(read_allocated_frames(&frames), Some(1));
         std::process::exit(0);
