@@ -21,13 +21,13 @@ pub(crate) fn prepare(steps: &mut Steps) {
     }
 }
 
-/// Builds the kernels of the port with this name and runs their tests. Returns `None` if there is
-/// no such port.
-pub(crate) fn run(name: &str) -> Option<ExitCode> {
-    let port = PORTS.iter().find(|port| port.name == name)?;
+/// Builds the kernels of the port with this name and runs their tests, or builds those of all ports
+/// if the name is `build`.
+pub(crate) fn run(name: &str) -> ExitCode {
+    let Some(port) = PORTS.iter().find(|port| port.name == name) else { return build() };
     let mut steps = Steps::default();
     port.check(&mut steps, port.images, port.all_tests);
-    Some(steps.conclude_tests())
+    steps.conclude_tests()
 }
 
 /// Builds all kernels of all ports.

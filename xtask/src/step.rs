@@ -27,47 +27,52 @@ pub(crate) fn tests(program: &str, test_args: &str) -> String {
 }
 
 /// A command, its environment and its time limit.
-pub(crate) struct Step<'a> {
-    pub(crate) name: &'a str,
-    pub(crate) description: &'a str,
-    program: &'a str,
-    args: Vec<&'a str>,
-    env: Vec<(&'a str, String)>,
+pub(crate) struct Step {
+    pub(crate) name: String,
+    pub(crate) description: String,
+    program: String,
+    args: Vec<String>,
+    env: Vec<(String, String)>,
     pub(crate) time_limit: Duration,
 }
 
-impl<'a> Step<'a> {
+impl Step {
     /// Returns a step that runs cargo. `args` are separated by spaces.
-    pub(crate) fn cargo(name: &'a str, args: &'a str) -> Step<'a> {
-        let time_limit = scaled(Duration::from_secs(1500));
-        let args = args.split_whitespace().collect();
-        Step { name, description: "", program: "cargo", args, env: Vec::new(), time_limit }
+    pub(crate) fn cargo(name: impl Into<String>, args: &str) -> Step {
+        Step::program(name, "cargo", args)
     }
 
     /// Returns a step that runs another program. `args` are separated by spaces.
-    pub(crate) fn program(name: &'a str, program: &'a str, args: &'a str) -> Step<'a> {
-        Step { program, args: args.split_whitespace().collect(), ..Step::cargo(name, "") }
+    pub(crate) fn program(name: impl Into<String>, program: &str, args: &str) -> Step {
+        Step {
+            name: name.into(),
+            description: String::new(),
+            program: program.to_owned(),
+            args: args.split_whitespace().map(str::to_owned).collect(),
+            env: Vec::new(),
+            time_limit: scaled(Duration::from_secs(1500)),
+        }
     }
 
     /// Returns a step that runs a line of the shell.
     #[cfg(test)]
-    pub(crate) fn shell(name: &'a str, line: &'a str) -> Step<'a> {
-        Step { program: "sh", args: vec!["-c", line], ..Step::cargo(name, "") }
+    pub(crate) fn shell(name: &str, line: &str) -> Step {
+        Step { args: vec!["-c".to_owned(), line.to_owned()], ..Step::program(name, "sh", "") }
     }
 
     /// Sets the line that explains the step.
-    pub(crate) fn description(self, description: &'a str) -> Step<'a> {
-        Step { description, ..self }
+    pub(crate) fn description(self, description: impl Into<String>) -> Step {
+        Step { description: description.into(), ..self }
     }
 
     /// Sets an environment variable.
-    pub(crate) fn env(mut self, name: &'a str, value: impl Into<String>) -> Step<'a> {
-        self.env.push((name, value.into()));
+    pub(crate) fn env(mut self, name: &str, value: impl Into<String>) -> Step {
+        self.env.push((name.to_owned(), value.into()));
         self
     }
 
     /// Sets the time limit on an idle host, in seconds. The default is 1500.
-    pub(crate) fn time_limit_s(self, seconds: u64) -> Step<'a> {
+    pub(crate) fn time_limit_s(self, seconds: u64) -> Step {
         Step { time_limit: scaled(Duration::from_secs(seconds)), ..self }
     }
 
@@ -77,8 +82,8 @@ impl<'a> Step<'a> {
         let seconds = self.time_limit.as_secs().to_string();
         let limit = ["setpriv", "--pdeathsig", "TERM", "timeout", "--kill-after=10", &seconds];
         let mut words = if can_limit_time() { limit.to_vec() } else { Vec::new() };
-        words.push(self.program);
-        words.extend(&self.args);
+        words.push(&self.program);
+        words.extend(self.args.iter().map(String::as_str));
         let mut command = Command::new(words[0]);
         command.args(&words[1..]).current_dir(root()).stdin(Stdio::null());
         command.envs(self.env.iter().map(|(name, value)| (name, value)));

@@ -1,7 +1,7 @@
 //! Runs steps one after another or together, and adds up the test results in their output.
 
 use crate::{
-    step::{Step, root},
+    step::Step,
     times::{RecordedTimes, rounded},
 };
 use std::{
@@ -42,15 +42,15 @@ struct TimedTask {
 impl Steps {
     /// Returns empty results of a task that prints the usual time of the task and of its steps.
     pub(crate) fn timed(task: &'static str) -> Steps {
-        let times = RecordedTimes::read(root().join("target/xtask-times"));
+        let times = RecordedTimes::of_this_machine();
         println!("== {task}{}", usual_time(&times, task));
         let timed = TimedTask { task, start: Instant::now(), times };
         Steps { task_times: Some(timed), ..Steps::default() }
     }
 
     /// Prints the step's name, its explanation and its usual time on this machine.
-    fn announce(&self, step: &Step<'_>) {
-        let usual = self.task_times.as_ref().map(|timed| usual_time(&timed.times, step.name));
+    fn announce(&self, step: &Step) {
+        let usual = self.task_times.as_ref().map(|timed| usual_time(&timed.times, &step.name));
         println!("\n== {}{}", step.name, usual.unwrap_or_default());
         if !step.description.is_empty() {
             println!("   {}", step.description);
@@ -58,7 +58,7 @@ impl Steps {
     }
 
     /// Runs the step, shows its output and records the result.
-    pub(crate) fn run(&mut self, step: &Step<'_>) {
+    pub(crate) fn run(&mut self, step: &Step) {
         self.announce(step);
         let start = Instant::now();
         let outcome = self.stream(&mut step.command(), &mut std::io::stdout());
@@ -67,16 +67,16 @@ impl Steps {
 
     /// Runs steps at the same time, for steps that leave CPUs idle. Shows the output of each when it
     /// has ended. Cargo compiles at the same time only for steps with different build directories.
-    pub(crate) fn run_together(&mut self, steps: &[Step<'_>]) {
+    pub(crate) fn run_together(&mut self, steps: &[Step]) {
         self.run_together_to(steps, &mut std::io::stdout());
     }
 
     /// Does what [`Steps::run_together`] does, with `out` for the output of the steps.
-    fn run_together_to(&mut self, steps: &[Step<'_>], out: &mut impl Write) {
+    fn run_together_to(&mut self, steps: &[Step], out: &mut impl Write) {
         steps.iter().for_each(|step| self.announce(step));
         let start = Instant::now();
         let (sender, ended) = channel();
-        let run = |step: &Step<'_>| {
+        let run = |step: &Step| {
             let mut command = step.command();
             let output = command.stdout(Stdio::piped()).stderr(Stdio::piped()).output();
             (output.map_err(|error| error.to_string()), start.elapsed())
@@ -102,14 +102,14 @@ impl Steps {
     }
 
     /// Records the time and the outcome of a step that has ended.
-    fn record(&mut self, step: &Step<'_>, time: Duration, outcome: Result<(), String>) {
+    fn record(&mut self, step: &Step, time: Duration, outcome: Result<(), String>) {
         let seconds = time.as_secs_f64();
-        self.times.push((step.name.to_owned(), seconds));
+        self.times.push((step.name.clone(), seconds));
         match outcome {
             Ok(()) => {
                 println!("== {}: {seconds:.0} s", step.name);
                 if let Some(timed) = &mut self.task_times {
-                    timed.times.record(step.name, seconds);
+                    timed.times.record(&step.name, seconds);
                 }
             }
             Err(error) if time >= step.time_limit => {
@@ -120,7 +120,7 @@ impl Steps {
     }
 
     /// Runs a step that must fail with this message.
-    pub(crate) fn must_fail(&mut self, step: &Step<'_>, message: &str) {
+    pub(crate) fn must_fail(&mut self, step: &Step, message: &str) {
         println!("\n== {}", step.name);
         match step.command().output() {
             Err(error) => self.fail(format!("{}: {error}", step.name)),
@@ -187,10 +187,8 @@ impl Steps {
 
     /// Prints the summary of a task with tests. The last line has the number of tests.
     pub(crate) fn conclude_tests(mut self) -> ExitCode {
-        if let Some(TimedTask { task, start, mut times }) = self.task_times.take() {
-            let seconds = start.elapsed().as_secs_f64();
-            times.record(task, seconds);
-            println!("\n== {task}: {}", rounded(seconds));
+        if let Some(TimedTask { task, start, .. }) = self.task_times.take() {
+            println!("\n== {task}: {}", rounded(start.elapsed().as_secs_f64()));
         }
         println!("\n{}{}{}", self.times_text(), self.problems_text(), self.counts_text());
         self.exit_code()

@@ -49,8 +49,11 @@ pub(crate) fn run() -> ExitCode {
     ports::check(&mut steps);
     stack::check(&mut steps);
     // Each of these steps has its own build directory, and uses one CPU for most of its time.
-    let mut together =
-        vec![loom("model checks"), small_geometry("small machines"), cache_line_transfers()];
+    let mut together = vec![
+        loom("model checks"),
+        small_geometry("small machines", "--lib --tests"),
+        cache_line_transfers(),
+    ];
     if setup::miri() {
         together.extend(miri());
     } else {
@@ -68,7 +71,7 @@ pub(crate) fn run_deep() -> ExitCode {
     // make other choices.
     let seed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     println!("PROPTEST_RNG_SEED={seed}");
-    let deep: &dyn Fn(Step<'_>) -> Step<'_> = &|step| {
+    let deep: &dyn Fn(Step) -> Step = &|step| {
         step.env("HOTMEM_DEEP", "1").env("PROPTEST_RNG_SEED", seed.to_string()).time_limit_s(3600)
     };
     steps.run(&deep(Step::cargo(
@@ -86,7 +89,7 @@ pub(crate) fn run_deep() -> ExitCode {
     ports::check_all(&mut steps);
     pseries(&mut steps, "pseries, deep", deep);
     aarch64(&mut steps, "engine on AArch64", "-p hotmem -p hotmem-memmap --lib");
-    steps.run(&deep(small_geometry("small machines, deep")));
+    steps.run(&deep(small_geometry("small machines, deep", "--lib --tests")));
     if setup::target_32_bit() {
         let model =
             "test -p hotmem --release --no-fail-fast --test model --target-dir target/small";
@@ -122,7 +125,7 @@ fn header(steps: &mut Steps) {
 
 /// Runs the tests of QEMU's pseries machine, which read its device trees and boot the guest.
 /// `adapt` changes the step.
-fn pseries(steps: &mut Steps, name: &'static str, adapt: impl Fn(Step<'_>) -> Step<'_>) {
+fn pseries(steps: &mut Steps, name: &'static str, adapt: impl Fn(Step) -> Step) {
     if !setup::pseries() {
         steps.skip(setup::PSERIES_WANTED);
         return;
@@ -210,7 +213,7 @@ fn bare_metal(steps: &mut Steps) {
 }
 
 /// Builds the guest and runs its tests.
-fn guest(steps: &mut Steps, name: &'static str, adapt: impl Fn(Step<'_>) -> Step<'_>) {
+fn guest(steps: &mut Steps, name: &'static str, adapt: impl Fn(Step) -> Step) {
     steps.run(&Step::cargo("guest", GUEST).description("builds the reference kernel"));
     if setup::qemu() {
         let tests = tests("qemu", &with_more_threads("--skip newer_qemu::"));
@@ -236,12 +239,7 @@ const ALL_TESTS: &str = "";
 const VERSION_TESTS: &str = "newer_qemu:: boot:: interrupts:: hot_add:: live_migration::";
 
 /// Runs tests of the guest on a QEMU that is newer than the installed one. The guest must be built.
-fn on_backport(
-    steps: &mut Steps,
-    name: &'static str,
-    filter: &str,
-    adapt: impl Fn(Step<'_>) -> Step<'_>,
-) {
+fn on_backport(steps: &mut Steps, name: &'static str, filter: &str, adapt: impl Fn(Step) -> Step) {
     if backport::install_qemu() {
         let tests = tests("qemu", &with_more_threads(filter));
         let step = Step::cargo(name, &tests).description(
@@ -254,20 +252,18 @@ fn on_backport(
 }
 
 /// Runs the engine's tests with a small geometry, in which tests can try all states. Also runs the
-/// tests of `hotmem-stream` with ordinary stores.
-fn small_geometry(name: &'static str) -> Step<'static> {
-    let tests = Step::cargo(
-        name,
-        "test -p hotmem -p hotmem-stream --release --no-fail-fast --lib --tests \
-         --target-dir target/small",
+/// tests of `hotmem-stream` with ordinary stores. `targets` are cargo's options for kinds of tests.
+pub(crate) fn small_geometry(name: &str, targets: &str) -> Step {
+    let tests = format!(
+        "test -p hotmem -p hotmem-stream --release --no-fail-fast {targets} --target-dir target/small"
     );
-    let tests =
-        tests.description("tests the engine on machines so small that tests try every state");
+    let tests = Step::cargo(name, &tests)
+        .description("tests the engine on machines so small that tests try every state");
     tests.env("RUSTFLAGS", SMALL_GEOMETRY_FLAGS)
 }
 
 /// Counts cache line transfers between simulated CPUs.
-fn cache_line_transfers() -> Step<'static> {
+fn cache_line_transfers() -> Step {
     let tests = "test -p hotmem --release --test lines --target-dir target/lines -- --nocapture";
     let tests = Step::cargo("cache line transfers", tests);
     let tests = tests.description(
@@ -277,7 +273,7 @@ fn cache_line_transfers() -> Step<'static> {
 }
 
 /// Runs the model checks, in which loom tries every interleaving of lock-free operations.
-fn loom(name: &'static str) -> Step<'static> {
+fn loom(name: &'static str) -> Step {
     let tests = "test -p hotmem -p hotmem-pgtable --release --no-fail-fast --lib \
                  --target-dir target/loom loom_tests";
     let tests = Step::cargo(name, tests)
@@ -286,7 +282,7 @@ fn loom(name: &'static str) -> Step<'static> {
 }
 
 /// Runs tests under Miri, which uses one CPU for each program.
-fn miri() -> [Step<'static>; 2] {
+fn miri() -> [Step; 2] {
     [("Miri, engine", MIRI_ENGINE), ("Miri, other crates", MIRI_OTHER_CRATES)].map(
         |(name, tests)| {
             Step::cargo(name, tests)
@@ -337,7 +333,7 @@ fn fuzz(steps: &mut Steps) {
             let target = file.file_stem().unwrap_or_default().to_string_lossy();
             let dir = dir.strip_prefix(root()).unwrap_or(&dir).display();
             let run = format!("+nightly fuzz run --fuzz-dir {dir} {target} -- -max_total_time=120");
-            steps.run(&Step::cargo(&format!("fuzzing {target}"), &run));
+            steps.run(&Step::cargo(format!("fuzzing {target}"), &run));
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Records the times of the last runs of each step on this machine, in a file below `target/`.
 
+use crate::step::root;
 use std::{
     collections::BTreeMap,
     fs,
@@ -16,6 +17,11 @@ pub(crate) struct RecordedTimes {
 }
 
 impl RecordedTimes {
+    /// Reads the times of this machine.
+    pub(crate) fn of_this_machine() -> RecordedTimes {
+        RecordedTimes::read(root().join("target/xtask-times"))
+    }
+
     /// Reads the times from the file at `path`. A missing file counts as empty.
     pub(crate) fn read(path: PathBuf) -> RecordedTimes {
         let steps = parse(&fs::read_to_string(&path).unwrap_or_default());

@@ -52,11 +52,11 @@ const IMAGES: [Image; 4] = [
 const CONFIG: &str = "ports/arceos/axconfig.toml";
 const ONE_CPU: &str = "max-cpu-num = 1";
 
-fn build(image: &'static Image) -> Result<Vec<Step<'static>>, String> {
+fn build(image: &'static Image) -> Result<Vec<Step>, String> {
     Ok(vec![cargo(image.name, image.build, image.guest_cpus)?])
 }
 
-fn cargo(name: &'static str, args: &'static str, cpus: u32) -> Result<Step<'static>, String> {
+fn cargo(name: &'static str, args: &'static str, cpus: u32) -> Result<Step, String> {
     let config = config(cpus).map_err(|error| format!("{CONFIG}: {error}"))?;
     Ok(Step::cargo(name, args)
         .env("AX_CONFIG_PATH", config.display().to_string())
@@ -67,7 +67,7 @@ fn cargo(name: &'static str, args: &'static str, cpus: u32) -> Result<Step<'stat
 fn lint(steps: &mut Steps) {
     for manifest in ["ports/arceos/Cargo.toml", "ports/arceos/stock/Cargo.toml"] {
         let format = format!("fmt --manifest-path {manifest} --check");
-        steps.run(&Step::cargo(&format!("formatting, {manifest}"), &format));
+        steps.run(&Step::cargo(format!("formatting, {manifest}"), &format));
     }
     let clippy = "clippy --quiet --manifest-path ports/arceos/Cargo.toml \
                   -p hotmem-arceos -p axalloc --features paging \

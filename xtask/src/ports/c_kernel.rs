@@ -44,7 +44,7 @@ fn prepare() -> Result<(), Missing> {
     if setup::cc() { Ok(()) } else { Err(Missing::Required(setup::CC_WANTED)) }
 }
 
-fn build(image: &'static Image) -> Result<Vec<Step<'static>>, String> {
+fn build(image: &'static Image) -> Result<Vec<Step>, String> {
     let directory = "target/ports/c";
     fs::create_dir_all(root().join(directory)).map_err(|error| format!("{directory}: {error}"))?;
     let library = Step::cargo("libhotmem.a", LIBRARY);

@@ -53,7 +53,7 @@ fn prepare() -> Result<(), Missing> {
     Err(Missing::Optional(format!("OSTD: {install}")))
 }
 
-fn cargo(name: &'static str, args: &'static str) -> Step<'static> {
+fn cargo(name: &'static str, args: &'static str) -> Step {
     Step::cargo(name, args).env("RUSTC_BOOTSTRAP", "1")
 }
 

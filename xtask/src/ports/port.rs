@@ -20,7 +20,7 @@ pub(super) struct Port {
     pub(super) prepare: fn() -> Result<(), Missing>,
     /// Returns the steps that build an image. The last step makes the image itself. Returns an
     /// error if a file that the steps need cannot be written.
-    pub(super) build: fn(&'static Image) -> Result<Vec<Step<'static>>, String>,
+    pub(super) build: fn(&'static Image) -> Result<Vec<Step>, String>,
     /// Checks the formatting of Hotmem's own code in the port, and runs clippy on it. `prepare`
     /// must have succeeded.
     pub(super) lint: fn(&mut Steps),
