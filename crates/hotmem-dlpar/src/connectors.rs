@@ -1,7 +1,7 @@
 //! Defines the calls that the hypervisor must provide for connectors (PAPR 13.5.3).
 
+use crate::outcome::RefusedLmb;
 use crate::property::DrcIndex;
-use crate::request::RefusedLmb;
 use crate::write::PropertyValue;
 
 /// The hypervisor's side of dynamic memory: one method for each RTAS call.

@@ -18,6 +18,7 @@
 //! | `tree.rs` | finds the properties in a flattened device tree (feature `fdt`) |
 //! | `table/` | all LMBs, by position, address and DRC index |
 //! | `write.rs` | writes the properties as they are after a request |
+//! | `description.rs`, `outcome.rs` | what a request is for; its progress and its results |
 //! | `connectors.rs`, `exchange.rs` | the calls of the hypervisor; their sequence for one connector |
 //! | `request/` | additions and removals: all or nothing, resumable |
 //! | `hypervisor.rs` | a simulated hypervisor, which can fail any call |
@@ -27,8 +28,10 @@
 mod associativity;
 mod connector_error;
 mod connectors;
+mod description;
 mod exchange;
 pub mod hypervisor;
+mod outcome;
 mod property;
 mod request;
 mod table;
@@ -39,14 +42,13 @@ mod write;
 pub use associativity::{Affinity, LookupArrays, Numa};
 pub use connector_error::{BUSY, Call, ConnectorError, ConnectorFailure};
 pub use connectors::{Connectors, MAX_LIST_LEN};
+pub use description::{Change, LmbSelection, Request};
+pub use outcome::{Error, Failure, FinalState, Progress, RefusedLmb, Summary, Wait};
 pub use property::{
     DrcIndex, DynamicMemory, FLAG_AI_INVALID, FLAG_ASSIGNED, FLAG_DRC_INVALID, FLAG_RESERVED,
     LmbSet, LmbSize, Property, PropertyError, Version,
 };
-pub use request::{
-    Change, Dlpar, Error, Failure, FinalState, LmbSelection, Machine, PollState, Progress,
-    RefusedLmb, Request, Summary, Wait,
-};
+pub use request::{Dlpar, Machine, PollState};
 pub use table::{Group, Lmb, Needs, Run, Storage, Table, TableError};
 #[cfg(feature = "fdt")]
 pub use tree::{Tree, TreeError};

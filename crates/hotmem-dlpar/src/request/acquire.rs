@@ -1,9 +1,10 @@
 //! Acquires connectors one by one. Each reports the associativity of its LMB.
 
-use super::{Error, FinalState, Flow, Machine, OpenRequest, Step, Wait};
+use super::{Flow, Machine, OpenRequest, Step};
 use crate::connector_error::{Call, ConnectorError};
 use crate::connectors::{Connectors, MAX_LIST_LEN};
 use crate::exchange::{Exchange, Exchanged};
+use crate::outcome::{Error, FinalState, Wait};
 use crate::table::Table;
 use hotmem::{Mapping, Platform, State};
 

@@ -2,8 +2,10 @@
 //! range.
 
 use super::taken::FormerState;
-use super::{Change, Error, FinalState, Flow, Machine, OpenRequest, Step, region};
+use super::{Flow, Machine, OpenRequest, Step, region};
 use crate::connectors::Connectors;
+use crate::description::Change;
+use crate::outcome::{Error, FinalState};
 use crate::table::{Group, Stretch, Table};
 use hotmem::{
     AddError, Mapping, OnlineType, PfnRange, Platform, RangeError, RangeErrorKind, State,

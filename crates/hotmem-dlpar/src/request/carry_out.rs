@@ -1,8 +1,10 @@
 //! Carries a request out to its end, with the necessary pauses, and repeats a request that failed
 //! for a temporary reason.
 
-use super::{Dlpar, Error, Failure, Machine, Progress, Request, Summary, Wait};
+use super::{Dlpar, Machine};
 use crate::connectors::Connectors;
+use crate::description::Request;
+use crate::outcome::{Error, Failure, Progress, Summary, Wait};
 use core::ops::ControlFlow;
 use core::time::Duration;
 use hotmem::{Budget, Mapping, Platform};

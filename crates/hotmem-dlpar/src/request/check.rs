@@ -1,8 +1,9 @@
 //! Checks that all taken LMBs can be released, before the first is released.
 
-use super::{Error, FinalState, Flow, Machine, OpenRequest, Step, region};
+use super::{Flow, Machine, OpenRequest, Step, region};
 use crate::connectors::Connectors;
 use crate::exchange::{Exchange, Exchanged};
+use crate::outcome::{Error, FinalState};
 use crate::table::Table;
 use hotmem::{Mapping, OrViolation, PfnRange, Platform};
 

@@ -1,11 +1,11 @@
 //! Ends a request: updates the device tree and clears the marks of the taken LMBs.
 
-use super::{
-    Change, Error, Failure, Flow, Machine, OpenRequest, Progress, Step, Summary, Wait, log_lines,
-};
+use super::{Flow, Machine, OpenRequest, Step, log_lines};
 use crate::associativity::NO_ROW;
 use crate::connectors::Connectors;
+use crate::description::Change;
 use crate::exchange;
+use crate::outcome::{Error, Failure, Progress, Summary, Wait};
 use crate::table::{Group, Table};
 use hotmem::{Mapping, Platform};
 

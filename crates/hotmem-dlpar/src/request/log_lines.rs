@@ -3,9 +3,10 @@
 
 #[cfg(feature = "log")]
 mod lines {
+    use crate::description::LmbCount;
+    use crate::description::{Change, Request};
+    use crate::outcome::{Failure, FinalState, RefusedLmb, Summary};
     use crate::property::{DrcIndex, LmbSize};
-    use crate::request::description::LmbCount;
-    use crate::request::{Change, Failure, FinalState, RefusedLmb, Request, Summary};
     use crate::table::Table;
     use core::{fmt, ops::Range};
     use hotmem::Bytes;
@@ -93,8 +94,9 @@ mod lines {
 
 #[cfg(not(feature = "log"))]
 mod lines {
+    use crate::description::{Change, Request};
+    use crate::outcome::{Failure, RefusedLmb, Summary};
     use crate::property::LmbSize;
-    use crate::request::{Change, Failure, RefusedLmb, Request, Summary};
     use crate::table::Table;
     use core::ops::Range;
 

@@ -20,10 +20,9 @@
 //!
 //! | file | contents |
 //! |---|---|
-//! | `description.rs`, `machine.rs` | a request; the machine that it works on |
+//! | `machine.rs` | the machine that a request works on |
 //! | `open.rs` | the state of the open request, and its steps |
 //! | `carry_out.rs` | carries a request out to its end, with pauses and repetitions |
-//! | `outcome.rs` | the results of a request |
 //! | `select.rs`, `taken.rs` | the LMBs that it may take; those that it has taken |
 //! | `acquire.rs`, `release.rs` | acquires connectors; releases them and removes their memory |
 //! | `add.rs`, `offline.rs`, `offline_stretch.rs` | adds memory to the engine, and takes it offline |
@@ -39,14 +38,12 @@ mod add;
 mod cancel;
 mod carry_out;
 mod check;
-mod description;
 mod end;
 mod log_lines;
 mod machine;
 mod offline;
 mod offline_stretch;
 mod open;
-mod outcome;
 mod recover;
 mod region;
 mod release;
@@ -57,11 +54,11 @@ mod taken;
 mod undo;
 
 pub use carry_out::PollState;
-pub use description::{Change, LmbSelection, Request};
 pub use machine::Machine;
-pub use outcome::{Error, Failure, FinalState, Progress, RefusedLmb, Summary, Wait};
 
 use crate::connectors::Connectors;
+use crate::description::Request;
+use crate::outcome::{Error, Progress, Wait};
 use crate::table::Table;
 use hotmem::{Budget, Frames, Hotplug, Mapping, OnlineType, Platform};
 use open::{Flow, OpenRequest, Step};

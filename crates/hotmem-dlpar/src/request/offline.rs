@@ -3,8 +3,10 @@
 
 use super::offline_stretch::OfflineStretch;
 use super::taken::FormerState;
-use super::{Error, FinalState, Flow, LmbSelection, Machine, OpenRequest, Step, Wait, region};
+use super::{Flow, Machine, OpenRequest, Step, region};
 use crate::connectors::Connectors;
+use crate::description::LmbSelection;
+use crate::outcome::{Error, FinalState, Wait};
 use crate::table::{Stretch, Table};
 use hotmem::{Blocker, Budget, Mapping, PfnRange, Platform, Progress, State};
 

@@ -1,10 +1,12 @@
 //! Holds the state of the open request, and runs its steps.
 
+use super::Machine;
 use super::cancel::Cancellation;
 use super::offline_stretch::OfflineStretch;
-use super::{Error, Machine, Progress, Request, Summary, Wait};
 use crate::connectors::Connectors;
+use crate::description::Request;
 use crate::exchange::Exchange;
+use crate::outcome::{Error, Progress, Summary, Wait};
 use crate::table::{Group, Table};
 use core::ops::Range;
 use hotmem::{Budget, Mapping, NodeId, Pfn, PfnRange, Platform, Removal};

@@ -1,9 +1,10 @@
 //! Takes up what a [`Dlpar`](super::Dlpar) has left that was dropped while a request was open.
 
+use super::Machine;
 use super::region::region_at;
-use super::{Error, Machine};
 use crate::connectors::Connectors;
 use crate::exchange;
+use crate::outcome::Error;
 use crate::table::{Group, Table};
 use hotmem::{Hotplug, Mapping, OnlineType, PfnRange, Platform, State};
 

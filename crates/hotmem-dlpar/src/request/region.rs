@@ -1,7 +1,7 @@
 //! Announces memory to the engine, and adds it. Neighbouring LMBs are announced as one range, even
 //! if their nodes differ, because each addition names its node.
 
-use super::Error;
+use crate::outcome::Error;
 use crate::table::{Group, Table};
 use hotmem::geometry::SECTION_FRAMES;
 use hotmem::{

@@ -2,10 +2,12 @@
 //! prepared.
 
 use super::taken::FormerState;
-use super::{Change, Error, FinalState, Flow, Machine, OpenRequest, Step, region};
+use super::{Flow, Machine, OpenRequest, Step, region};
 use crate::connector_error::ConnectorError;
 use crate::connectors::{Connectors, MAX_LIST_LEN};
+use crate::description::Change;
 use crate::exchange::{Exchange, Exchanged};
+use crate::outcome::{Error, FinalState};
 use crate::table::Table;
 use hotmem::{AddRequest, Mapping, OrViolation, PfnRange, Platform, State};
 

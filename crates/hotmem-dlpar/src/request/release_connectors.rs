@@ -2,9 +2,10 @@
 //! the platform did not take them back, or did not answer. QEMU takes connectors back only during a
 //! removal that it has requested.
 
-use super::{Error, FinalState, Flow, Machine, OpenRequest, Step};
+use super::{Flow, Machine, OpenRequest, Step};
 use crate::connectors::{Connectors, MAX_LIST_LEN};
 use crate::exchange::{Exchange, Exchanged};
+use crate::outcome::{Error, FinalState};
 use crate::table::Table;
 use hotmem::{Mapping, Platform};
 

@@ -1,8 +1,10 @@
 //! Reports to the platform that memory stays although the platform has requested its removal.
 
-use super::{Change, Flow, LmbSelection, Machine, OpenRequest, Step, Wait};
+use super::{Flow, Machine, OpenRequest, Step};
 use crate::connectors::Connectors;
+use crate::description::{Change, LmbSelection};
 use crate::exchange;
+use crate::outcome::Wait;
 use crate::table::Table;
 use hotmem::{Mapping, Platform};
 

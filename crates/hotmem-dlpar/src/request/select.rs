@@ -1,6 +1,8 @@
 //! Selects the LMBs that a request may take.
 
-use super::{Change, Error, LmbSelection, OpenRequest, Request, Step};
+use super::{OpenRequest, Step};
+use crate::description::{Change, LmbSelection, Request};
+use crate::outcome::Error;
 use crate::property::{DrcIndex, FLAG_ASSIGNED, FLAG_RESERVED};
 use crate::table::{Group, Table};
 use hotmem::Platform;

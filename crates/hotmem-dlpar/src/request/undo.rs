@@ -1,10 +1,10 @@
 //! Starts to undo a request that was cancelled or has failed.
 
 use super::cancel::Cancellation;
-use super::{
-    Change, Error, FinalState, LmbSelection, Machine, OpenRequest, RefusedLmb, Step, log_lines,
-};
+use super::{Machine, OpenRequest, Step, log_lines};
 use crate::connectors::Connectors;
+use crate::description::{Change, LmbSelection};
+use crate::outcome::{Error, FinalState, RefusedLmb};
 use crate::table::Table;
 use hotmem::{Mapping, Platform};
 

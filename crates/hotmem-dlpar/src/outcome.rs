@@ -1,7 +1,7 @@
 //! Defines the progress and the results of requests.
 
-use super::description::{Change, LmbCount, Request};
 use crate::connector_error::{BUSY, ConnectorError, ConnectorFailure};
+use crate::description::{Change, LmbCount, Request};
 use crate::property::DrcIndex;
 use core::fmt;
 use hotmem::{AddError, AnnounceError, Blocker, BlockerKind, PfnRange, RangeError, RangeErrorKind};

@@ -33,9 +33,9 @@ pub enum LmbSelection {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use = "a request does nothing before it is begun"]
 pub struct Request {
-    pub(super) change: Change,
-    pub(super) selection: LmbSelection,
-    pub(super) online: Option<OnlineType>,
+    pub(crate) change: Change,
+    pub(crate) selection: LmbSelection,
+    pub(crate) online: Option<OnlineType>,
 }
 
 impl Request {
@@ -74,7 +74,7 @@ impl Request {
 }
 
 /// A number of LMBs, which is displayed with its unit.
-pub(super) struct LmbCount(pub(super) u32);
+pub(crate) struct LmbCount(pub(crate) u32);
 
 impl fmt::Display for LmbCount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
