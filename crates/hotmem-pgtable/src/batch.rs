@@ -1,40 +1,13 @@
 //! Defines batches: lists of entries that an `Mmu` changes in one step.
 
-use crate::entry::{ENTRIES, Entry, EntryAddr, Kind, LINE_ENTRIES, Level};
-use crate::space::Space;
-use core::{iter, ops::Range};
+use crate::entry::{Entry, EntryAddr, LINE_ENTRIES, Level};
+use crate::located::{LocatedEntries, LocatedEntry, entry_after};
+use crate::space::{Roots, Space};
 use hotmem_addr::Pfn;
 
 /// The number of entries that a batch can hold. It is smaller under loom, whose threads have small
 /// stacks.
 const CAPACITY: usize = if cfg!(loom) { 4 } else { 512 };
-
-/// An entry that is to be changed, with the value that was read from it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct LocatedEntry {
-    /// The lowest virtual address that the entry maps.
-    pub virt: u64,
-    /// The entry's physical address.
-    pub addr: EntryAddr,
-    /// The value that was read. After a get-and-clear, it has the final Accessed and Dirty bits.
-    pub entry: Entry,
-    /// The level of the table that holds the entry.
-    pub level: Level,
-}
-
-/// Consecutive entries of one table. `E` is a slice of their values.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct LocatedEntries<E> {
-    /// The lowest virtual address that the first entry maps.
-    pub virt: u64,
-    /// The first entry's physical address.
-    pub first_addr: EntryAddr,
-    /// The values that were read. After a get-and-clear, they have the final Accessed and Dirty
-    /// bits.
-    pub entries: E,
-    /// The level of the table that holds the entries.
-    pub level: Level,
-}
 
 /// A list of entries, in the order in which they were added, that an `Mmu` changes in one step. A
 /// batch takes 20 KiB, so a kernel should not keep it on a stack.
@@ -60,57 +33,6 @@ struct EntryRun {
     level: Level,
 }
 
-/// The kernel's and the user's root of the address space that a batch belongs to, if the space has
-/// two roots.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Roots(Option<(Pfn, Pfn)>);
-
-impl Roots {
-    pub(crate) fn of(space: Space) -> Roots {
-        Roots(space.user_root.map(|user| (space.root, user)))
-    }
-
-    /// Returns the address of the entry in the user's root that must change together with the entry
-    /// at `addr`, if there is one.
-    pub(crate) fn user_copy(self, addr: EntryAddr) -> Option<EntryAddr> {
-        let (kernel, user) = self.0?;
-        let is_shared = addr.table() == kernel && addr.index() < ENTRIES / 2;
-        is_shared.then(|| EntryAddr::new(user, addr.index()))
-    }
-}
-
-impl LocatedEntry {
-    /// Returns the kind of the entry.
-    #[must_use]
-    pub fn kind(&self) -> Kind {
-        self.entry.kind(self.level)
-    }
-
-    pub(crate) fn as_entries(&self) -> LocatedEntries<&[Entry]> {
-        let LocatedEntry { virt, addr, level, .. } = *self;
-        LocatedEntries {
-            virt,
-            first_addr: addr,
-            level,
-            entries: core::slice::from_ref(&self.entry),
-        }
-    }
-}
-
-/// Returns the entry that is `number` entries after a first entry of the same table. The first
-/// entry is at `addr`, and maps `virt`. The returned entry has the value `entry`.
-#[inline]
-fn entry_after(
-    virt: u64,
-    addr: EntryAddr,
-    level: Level,
-    number: usize,
-    entry: Entry,
-) -> LocatedEntry {
-    let (after, bytes) = (number as u64, level.entry_span().0);
-    LocatedEntry { virt: virt.wrapping_add(after * bytes), addr: addr.after(after), entry, level }
-}
-
 impl EntryRun {
     /// Returns the entry that is `number` entries after the first one, with the value `entry`.
     #[inline]
@@ -123,62 +45,6 @@ impl EntryRun {
     }
 }
 
-impl<'e> LocatedEntries<&'e [Entry]> {
-    /// Returns the entry that is `number` entries after the first one, with the value `entry`.
-    #[inline]
-    fn nth_entry(&self, number: usize, entry: Entry) -> LocatedEntry {
-        entry_after(self.virt, self.first_addr, self.level, number, entry)
-    }
-
-    /// Returns the virtual address after the last one that the entries map.
-    pub(crate) fn end(&self) -> u64 {
-        self.nth_entry(self.entries.len(), Entry::EMPTY).virt
-    }
-
-    /// Iterates over the entries one by one.
-    pub fn each(self) -> impl Iterator<Item = LocatedEntry> + 'e {
-        self.entries.iter().enumerate().map(move |(number, &entry)| self.nth_entry(number, entry))
-    }
-
-    /// Returns whether these entries can be appended to a run. `next` is the entry after the last
-    /// one of the run. If its index is 0, the run ends with its table, and nothing can be appended.
-    #[inline]
-    fn continue_run_at(&self, next: LocatedEntry) -> bool {
-        let same_table = next.addr.index() != 0;
-        (self.first_addr, self.virt, self.level) == (next.addr, next.virt, next.level) && same_table
-    }
-
-    /// Returns the entries whose numbers are in `range`, or none if `range` passes the last entry.
-    #[must_use]
-    pub fn part(self, range: Range<usize>) -> LocatedEntries<&'e [Entry]> {
-        let LocatedEntry { virt, addr, level, .. } = self.nth_entry(range.start, Entry::EMPTY);
-        LocatedEntries {
-            virt,
-            first_addr: addr,
-            level,
-            entries: self.entries.get(range).unwrap_or_default(),
-        }
-    }
-
-    /// Iterates over the maximal runs of entries for which `is_wanted` returns true.
-    #[inline]
-    pub(crate) fn runs_where(
-        self,
-        is_wanted: impl Fn(Entry) -> bool,
-    ) -> impl Iterator<Item = LocatedEntries<&'e [Entry]>> {
-        let mut next = 0;
-        iter::from_fn(move || {
-            let remaining = self.entries.get(next..)?;
-            let start = next + remaining.iter().position(|&entry| is_wanted(entry))?;
-            let count = |remaining: &[Entry]| {
-                remaining.iter().take_while(|entry| is_wanted(**entry)).count()
-            };
-            next = start + self.entries.get(start..).map_or(0, count);
-            Some(self.part(start..next))
-        })
-    }
-}
-
 impl Batch {
     /// Creates an empty batch.
     #[must_use]
@@ -187,7 +53,7 @@ impl Batch {
         let no_run = EntryRun { virt: 0, first_addr: addr, end: 0, level: Level::L1 };
         let runs = [no_run; CAPACITY];
         let entries = [Entry::EMPTY; CAPACITY];
-        Batch { entries, len: 0, runs, runs_len: 0, roots: Roots(None) }
+        Batch { entries, len: 0, runs, runs_len: 0, roots: Roots::NONE }
     }
 
     /// Empties the batch, and assigns it to `space`.
@@ -395,29 +261,5 @@ mod tests {
         assert_eq!([300, 212, 0], [(); 3].map(|()| batch.extend(located)));
         assert!(batch.is_full());
         assert_eq!(batch.entry_runs().count(), 2, "entries that are added twice are two runs");
-    }
-
-    #[test]
-    fn parts_are_maximal_runs() {
-        let entries = [0, 1, 1, 0, 0, 1].map(Entry::from_bits);
-        let addr = EntryAddr::new(Pfn::new(7).unwrap(), 8);
-        let located = LocatedEntries {
-            virt: 0x8000,
-            first_addr: addr,
-            level: Level::L1,
-            entries: entries.as_slice(),
-        };
-        let parts: Vec<_> = located.runs_where(|entry| !entry.is_empty()).collect();
-        let part = |number: usize, count| {
-            let addr = EntryAddr::new(Pfn::new(7).unwrap(), 8 + number);
-            let virt = 0x8000 + 0x1000 * number as u64;
-            LocatedEntries {
-                virt,
-                first_addr: addr,
-                level: Level::L1,
-                entries: &entries[number..number + count],
-            }
-        };
-        assert_eq!(parts, [part(1, 2), part(5, 1)]);
     }
 }

@@ -25,6 +25,7 @@
 mod batch;
 mod entry;
 mod error;
+mod located;
 #[cfg(all(loom, test))]
 mod loom_tests;
 mod map;
@@ -45,9 +46,10 @@ mod unmap;
 mod walk;
 mod well_formed;
 
-pub use batch::{Batch, LocatedEntries, LocatedEntry};
+pub use batch::Batch;
 pub use entry::{ENTRIES, Entry, EntryAddr, Flags, Kind, Level};
 pub use error::{StopReason, Stopped};
+pub use located::{LocatedEntries, LocatedEntry};
 pub use mmu::{BatchError, Change, Flush, Forbidden, Mmu, Table, entry_at};
 pub use moving::{MoveError, MovedPages};
 pub use native::{Flusher, Native, NativeFault, Split, Tables};

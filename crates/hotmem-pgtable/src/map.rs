@@ -1,7 +1,6 @@
 //! Maps runs of pages at unused addresses. The runs have the form of those that [`Owner::unmapped`]
 //! receives.
 
-use crate::batch::Roots;
 use crate::entry::{ENTRIES, Entry, EntryAddr, Kind, Level};
 use crate::error::{StopReason, Stopped};
 use crate::mmu::{Mmu, Table, entry_at};
@@ -10,7 +9,7 @@ use crate::owner::Owner;
 use crate::page_tables::{PageTables, span_of};
 use crate::range::{OffsetRange, address_at};
 use crate::run::Run;
-use crate::space::Space;
+use crate::space::{Roots, Space};
 use crate::sync::Ordering;
 use crate::well_formed::check_roots;
 use hotmem_addr::Bytes;

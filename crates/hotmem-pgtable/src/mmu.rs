@@ -1,7 +1,8 @@
 //! Defines the interface to an MMU, which changes page tables in batches.
 
-use crate::batch::{Batch, LocatedEntry};
+use crate::batch::Batch;
 use crate::entry::{ENTRIES, Entry, Flags, LINE_ENTRIES};
+use crate::located::LocatedEntry;
 use crate::range::VirtRange;
 use crate::space::Space;
 use crate::sync::{AtomicU64, Ordering};

@@ -7,9 +7,10 @@
 //! accesses the page meanwhile faults. The fault handler waits for the lock that the caller holds
 //! (see [`Mmu`]), and then finds the page present.
 
-use crate::batch::{Batch, LocatedEntries, LocatedEntry};
+use crate::batch::Batch;
 use crate::entry::Kind;
 use crate::error::{StopReason, Stopped};
+use crate::located::{LocatedEntries, LocatedEntry};
 use crate::mmu::{Flush, Mmu, entry_at};
 use crate::native::{Flusher, Native, NativeFault, Tables};
 use crate::page_tables::PageTables;

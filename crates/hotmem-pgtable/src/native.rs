@@ -1,7 +1,8 @@
 //! Changes the page tables of a processor without a hypervisor, by atomic exchanges.
 
-use crate::batch::{Batch, LocatedEntry};
+use crate::batch::Batch;
 use crate::entry::{ENTRIES, Entry, EntryAddr, Flags};
+use crate::located::LocatedEntry;
 use crate::mmu::{BatchError, Change, Flush, Mmu, Table};
 use crate::range::VirtRange;
 use crate::space::Space;

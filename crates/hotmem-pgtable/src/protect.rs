@@ -1,8 +1,9 @@
 //! Changes the flags of a range's pages.
 
-use crate::batch::{Batch, LocatedEntries, LocatedEntry};
+use crate::batch::Batch;
 use crate::entry::{Entry, Kind};
 use crate::error::{StopReason, Stopped};
+use crate::located::{LocatedEntries, LocatedEntry};
 use crate::mmu::{Change, Flush, Mmu};
 use crate::owner::Owner;
 use crate::page_tables::PageTables;

@@ -1,7 +1,7 @@
 //! Joins unmapped pages into runs, and passes the runs to the owner.
 
-use crate::batch::LocatedEntries;
 use crate::entry::{Entry, LINE_ENTRIES, Level};
+use crate::located::LocatedEntries;
 use crate::owner::Owner;
 use crate::range::VirtRange;
 use crate::run::Run;

@@ -1,7 +1,7 @@
 //! Splits large pages.
 
-use crate::batch::LocatedEntry;
 use crate::error::{StopReason, Stopped};
+use crate::located::LocatedEntry;
 use crate::mmu::Mmu;
 use crate::owner::Owner;
 use hotmem_addr::Pfn;

@@ -4,9 +4,10 @@
 //! takes one entry of the batch, the one that points to it: the table is unhooked by clearing that
 //! entry, and read after the flush, as ordinary memory.
 
-use crate::batch::{Batch, LocatedEntries, LocatedEntry};
+use crate::batch::Batch;
 use crate::entry::{Entry, Kind, Level};
 use crate::error::{StopReason, Stopped};
+use crate::located::{LocatedEntries, LocatedEntry};
 use crate::mmu::{Flush, Mmu};
 use crate::owner::Owner;
 use crate::page_tables::PageTables;

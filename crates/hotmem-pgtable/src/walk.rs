@@ -1,9 +1,9 @@
 //! Walks page tables from the root down, in the order of addresses. A cache line without entries in
 //! use is skipped as a whole.
 
-use crate::batch::{LocatedEntries, LocatedEntry};
 use crate::entry::{ENTRIES, Entry, EntryAddr, Kind, LINE_ENTRIES, Level};
 use crate::error::{StopReason, Stopped};
+use crate::located::{LocatedEntries, LocatedEntry};
 use crate::mmu::{Mmu, entry_at, occupied_line, read_occupied};
 use crate::range::{OffsetRange, VirtRange, address_at};
 use crate::space::Space;

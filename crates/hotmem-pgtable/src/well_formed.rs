@@ -1,9 +1,9 @@
 //! Checks that tables are well-formed before they are unhooked, so that reading them after that
 //! cannot fail.
 
-use crate::batch::{LocatedEntries, LocatedEntry};
 use crate::entry::{Entry, Kind, Level};
 use crate::error::{StopReason, Stopped};
+use crate::located::{LocatedEntries, LocatedEntry};
 use crate::mmu::{Mmu, entry_at};
 use crate::range::{OffsetRange, address_at};
 use crate::space::Space;

@@ -22,6 +22,7 @@ mod frame_list;
 mod hints;
 mod in_flight;
 mod inflation;
+mod lend;
 mod memory;
 mod message;
 mod queues;

@@ -16,8 +16,10 @@ mod features;
 mod hotplug;
 #[cfg(feature = "virtio-drivers")]
 mod hotplug_device;
+mod in_flight;
 mod leftover;
 mod memory;
+mod offline_search;
 mod reachable;
 mod reason;
 mod refused;

@@ -1,6 +1,7 @@
 //! Applies the device's answer to the memory that the request named.
 
-use super::driver::{Activity, Driver, Halt, InFlight, Purpose};
+use super::driver::{Activity, Driver, Halt};
+use super::in_flight::{InFlight, Purpose};
 use super::memory::Memory;
 use super::request::{BlockState, Response, ResponseError};
 use super::resize::from_obstacle;

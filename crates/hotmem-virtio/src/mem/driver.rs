@@ -4,6 +4,7 @@
 use super::config::{Config, RawConfig};
 use super::config_error::ConfigError;
 use super::features::Features;
+use super::in_flight::{InFlight, Purpose};
 use super::leftover::Leftover;
 use super::memory::Memory;
 use super::reachable::Reachable;
@@ -12,7 +13,7 @@ use super::refused::RefusedRange;
 use super::request::{Request, RequestKind};
 use super::resolution::Resolution;
 use super::status::{Failure, Pending, Statistics, Status};
-use super::walk::{BlockWalk, Segment};
+use super::walk::BlockWalk;
 use crate::backoff::Backoff;
 use core::time::Duration;
 use hotmem::geometry::FRAME_SHIFT;
@@ -100,34 +101,6 @@ pub(super) enum Activity {
 pub(super) enum Direction {
     Plug,
     Unplug,
-}
-
-/// The one request on the queue.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct InFlight {
-    pub(super) request: Request,
-    pub(super) purpose: Purpose,
-    /// The time at which the wait for the answer began: the first step after the one that sent the
-    /// request. The step that sent it may have prepared memory for seconds.
-    pub(super) waiting_since: Option<Duration>,
-    pub(super) is_overdue: bool,
-}
-
-/// The purpose of a request, which determines the meaning of its answer.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Purpose {
-    /// PLUG of a prepared range.
-    Plug,
-    /// UNPLUG of a prepared range.
-    Unplug,
-    /// STATE of a part of a prepared range, after an UNPLUG of unknown effect.
-    Resolve,
-    /// STATE of a range that is not prepared.
-    Query(Segment),
-    /// UNPLUG of plugged blocks that are unused or unusable.
-    Discard,
-    /// UNPLUG_ALL, while the memory manager uses no memory of the device.
-    Clear,
 }
 
 /// The reason why the driver cannot send a request now. It determines the driver's status and when the

@@ -4,6 +4,7 @@
 //! *prepare_remove → UNPLUG → commit_remove*, or are abandoned when the device refuses.
 
 use super::memory::{Memory, Obstacle, Run, Transition, Unplug};
+use super::offline_search::{highest_offline, last};
 use super::reachable::Reachable;
 use super::reason::Reason;
 use super::remaining::Remaining;
@@ -13,7 +14,7 @@ use core::fmt;
 use hotmem::{
     AddError, Addition, Budget, Bytes, Frames, Hooks, Hotplug, Mapping, NodeId, OnlineType,
     OrViolation, Pfn, PfnRange, Platform, Progress, RangeError, RangeErrorKind, Removal, Shrink,
-    ShrinkOptions, State, geometry::SECTION_FRAMES,
+    ShrinkOptions, State,
 };
 
 /// The operations of one device that are in progress in the engine.
@@ -357,46 +358,9 @@ impl<'f, P: Platform, M: Mapping, H: Hooks> BoundMemory<'_, 'f, P, M, H> {
         let below = self.memory.search_range.intersection(unplug.region);
         let mut searched_ranges = [below, unplug.region].into_iter();
         let units =
-            searched_ranges.find_map(|within| self.highest_offline_within(within, unplug))?;
+            searched_ranges.find_map(|within| highest_offline(self.hotplug, within, unplug))?;
         Some(last(units, unplug.max_frames))
     }
-
-    /// Searches a part of the region, in windows from the top down. The next request continues
-    /// below, so that no window is searched twice.
-    fn highest_offline_within(&self, within: PfnRange, unplug: Unplug) -> Option<PfnRange> {
-        let frames = unplug.max_frames.max(MIN_WINDOW_FRAMES.next_multiple_of(unplug.unit));
-        let mut remaining = within;
-        while !remaining.is_empty() {
-            let window = last(remaining, frames);
-            remaining = remaining.split_at(window.start()).0;
-            let mut highest = None;
-            let mut part = window;
-            while !part.is_empty() {
-                let (run, state) = self.hotplug.state_at(part.start(), part.end());
-                let units = run.align_inward(unplug.unit);
-                if state == State::Offline && !units.is_empty() {
-                    highest = Some(units);
-                }
-                if run.is_empty() {
-                    break;
-                }
-                part = part.split_at(run.end()).1;
-            }
-            if highest.is_some() {
-                return highest;
-            }
-        }
-        None
-    }
-}
-
-/// The minimal size of a search window.
-const MIN_WINDOW_FRAMES: u64 = 64 * SECTION_FRAMES as u64;
-
-/// Returns the last `frames` of a range, or all of it.
-fn last(range: PfnRange, frames: u64) -> PfnRange {
-    let start = Pfn::new(range.end().number().saturating_sub(frames));
-    start.map_or(range, |start| range.split_at(start).1)
 }
 
 impl<P: Platform> fmt::Debug for HotplugMemory<'_, P> {

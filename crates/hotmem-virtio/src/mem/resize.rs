@@ -1,6 +1,7 @@
 //! Resizes towards the requested size: plugs the lowest gap, or unplugs the highest memory.
 
-use super::driver::{Direction, Driver, Halt, NoRequest, Purpose, Step, first_frames};
+use super::driver::{Direction, Driver, Halt, NoRequest, Step, first_frames};
+use super::in_flight::Purpose;
 use super::memory::{Memory, Obstacle, Unplug};
 use super::request::{Request, RequestKind};
 use super::status::{Failure, Pending, Status};

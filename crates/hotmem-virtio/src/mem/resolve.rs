@@ -2,7 +2,8 @@
 //! UNPLUG whose effect is unknown: the device answered ERROR, or the driver that sent the request
 //! ended before it knew the answer.
 
-use super::driver::{Activity, Driver, Halt, Purpose, first_frames};
+use super::driver::{Activity, Driver, Halt, first_frames};
+use super::in_flight::Purpose;
 use super::memory::Memory;
 use super::refused::lower_part;
 use super::request::{BlockState, Request, RequestKind};

@@ -1,6 +1,7 @@
 //! Starts the driver: announces the region, and handles memory that is already plugged.
 
-use super::driver::{Activity, Driver, Halt, Purpose};
+use super::driver::{Activity, Driver, Halt};
+use super::in_flight::Purpose;
 use super::leftover::Leftover;
 use super::memory::{Memory, Obstacle, Transition};
 use super::request::Request;

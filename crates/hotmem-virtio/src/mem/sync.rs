@@ -9,7 +9,8 @@
 //! that is plugged at the start, and corrects the driver's state after a device has acted against
 //! its answers.
 
-use super::driver::{Activity, Driver, Halt, Purpose, first_frames};
+use super::driver::{Activity, Driver, Halt, first_frames};
+use super::in_flight::Purpose;
 use super::memory::{Memory, Run};
 use super::refused::lower_part;
 use super::request::{BlockState, Request, RequestKind};
