@@ -9,7 +9,7 @@ use crate::geometry::FRAME_SIZE;
 use crate::outlined::Outlined;
 #[cfg(not(loom))]
 use crate::platform::DirectMap;
-use crate::sync::{AtomicUsize, Ordering, array_of, const_unless_loom, mutant, untracked};
+use crate::sync::{AtomicUsize, Ordering, array_of, const_unless_loom, untracked};
 use core::ptr::null_mut;
 
 /// The number of records that lie in [`Cpus`] itself.
@@ -91,7 +91,6 @@ impl Cpus {
 
     /// Iterates over all records.
     pub(super) fn all(&self) -> impl Iterator<Item = &Cpu> {
-        mutant!("the last freed word of a CPU without hints is not cleared" => return self.first_records(self.listed_records.load(Ordering::Acquire)));
         self.first_records(INLINE_RECORDS + self.boot_records().len())
     }
 

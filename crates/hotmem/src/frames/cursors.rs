@@ -13,7 +13,7 @@ use super::exhaustion::HidingSteps;
 use crate::addr::Pfn;
 use crate::outlined::Outlined;
 use crate::platform::Platform;
-use crate::sync::{Ordering, fence, mutant, sequential};
+use crate::sync::{Ordering, mutant, sequential};
 use crate::words::{Block, Cursor, Grain, Hint, Section, WordPtr, Zone, hint_at};
 
 impl<P: Platform> Frames<P> {
@@ -86,24 +86,6 @@ impl<P: Platform> Frames<P> {
         }
     }
 
-    /// Clears the cursors and the last freed words of all CPUs. Returns whether it is certain that
-    /// no cursor will point again to words of pageblocks that went offline before this call (see
-    /// `words/cursor.rs`). It is not certain if a hiding step is in flight.
-    pub(crate) fn clear_cursors(&self) -> bool {
-        fence(Ordering::SeqCst); // `no_hiding_step_in_flight` requires this fence
-        let no_hiding_step_in_flight = self.no_hiding_step_in_flight();
-        let mut hiding_steps = self.new_hiding_steps();
-        hiding_steps.start();
-        for cursor in self.cpus_with_records().flat_map(Cpu::cursors) {
-            if let Some(former) = cursor.swap(None) {
-                self.make_former_word_findable(former, &hiding_steps);
-            }
-        }
-        self.cpus.all().for_each(|cpu| cpu.last_freed.clear());
-        mutant!("cursors count as cleared while a hiding step is in flight" => return true);
-        no_hiding_step_in_flight
-    }
-
     /// Returns the pageblocks of one zone to which the hints and cursors of all CPUs lead. A
     /// pageblock may be returned more than once.
     pub(super) fn blocks_of_hints_and_cursors(
@@ -130,11 +112,5 @@ impl<P: Platform> Frames<P> {
     /// `block`.
     pub(super) fn has_cursor_at(&self, block: Block<'_>, word: WordPtr) -> bool {
         self.cpus_with_records().any(|cpu| cpu.cursor(block.zone()).points_to(word))
-    }
-
-    /// Returns whether any CPU has a cursor or a last freed word.
-    #[cfg(loom)]
-    pub(crate) fn has_cursors(&self) -> bool {
-        self.cpus.all().any(|cpu| cpu.last_freed.is_set() || cpu.cursors().any(Cursor::is_set))
     }
 }

@@ -9,6 +9,7 @@ use super::cpu::Cpu;
 use super::exhaustion::HidingSteps;
 use crate::addr::Pfn;
 use crate::geometry::{BITMAP_WORD_BITS, PAGEBLOCK_FRAMES};
+use crate::invariant::OrViolation;
 use crate::platform::Platform;
 use crate::sync::mutant;
 use crate::words::{FreedBits, Section, WordPtr, hint_at};
@@ -44,7 +45,6 @@ impl<P: Platform> Frames<P> {
                 if !freed.was_partial() {
                     return self.free_into_exhausted(cpu, section, word, frame);
                 }
-                // The caller still owns the frame.
                 cpu.last_freed.point_to(word);
                 if !word.free(freed, &cpu.last_change) {
                     return FreeOutcome::NotFreed;
@@ -116,8 +116,7 @@ impl<P: Platform> Frames<P> {
     /// Makes a frame that the caller has freed findable.
     #[inline(never)]
     fn make_freed_findable(&self, frame: Pfn, mut hiding_steps: HidingSteps<'_>) -> FreeOutcome {
-        // The frame is free, so its memory may go offline and its words may be retired.
-        if let Some(block) = self.words.block_of(frame) {
+        if let Some(block) = self.words.block_of(frame).or_violation() {
             self.make_word_findable(block, bit_of(frame).0, &mut hiding_steps);
         }
         FreeOutcome::Freed
@@ -137,7 +136,7 @@ impl<P: Platform> Frames<P> {
     /// flags.
     #[inline(never)]
     pub(super) fn complete_last_free(&self, frame: Pfn) {
-        // The frame is free, so its memory may go offline and its words may be retired.
+        // A caller of the fast path for other languages may name any frame.
         if let Some(block) = self.words.block_of(frame)
             && let Some(bitmap) = block.lasting_bitmap()
         {

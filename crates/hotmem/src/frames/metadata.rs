@@ -79,7 +79,7 @@ impl<P: Platform> Frames<P> {
 
     /// Returns the frames that hold frame bitmaps.
     fn bitmap_metadata(&self) -> impl Iterator<Item = Metadata> {
-        self.words.sections_and_retired().flat_map(|section| self.bitmaps_of(section))
+        self.words.sections().flat_map(|section| self.bitmaps_of(section))
     }
 
     #[cfg(not(loom))]

@@ -152,8 +152,7 @@ impl<P: Platform> Frames<P> {
     /// Completes a publish. `before` is the value of `free` before the publish.
     #[inline(never)]
     fn finish_publish(&self, start: Pfn, before: u64) -> FreeOutcome {
-        // The pageblock is free, so it may go offline and its words may be retired.
-        if let Some(block) = self.words.block_of(start) {
+        if let Some(block) = self.words.block_of(start).or_violation() {
             let mut hiding_steps = self.new_hiding_steps();
             self.make_published_findable(block.section(), block.mask(), before, &mut hiding_steps);
             self.complete_publish(block, &mut hiding_steps);

@@ -19,7 +19,7 @@
 //! | `settings.rs` | holds the kernel's settings for the whole machine |
 //! | `add.rs`, `online.rs` | add memory and put it online |
 //! | `online_type.rs` | defines the types of allocations that memory can come online for |
-//! | `word_memory.rs` | allocates and frees memory for words |
+//! | `word_memory.rs` | allocates memory for words |
 //! | `describe.rs` | has the kernel write descriptors, and marks pageblocks that hold them |
 //! | `spare_frames.rs` | holds frames for page tables and descriptors |
 //! | `drain.rs` | isolates a window and migrates what is allocated in it |
@@ -123,9 +123,6 @@ pub struct Hotplug<'f, P, M = AlwaysMapped> {
     zones: Zones,
     /// The kernel's settings for the whole machine.
     pub settings: Settings,
-    /// Whether it is certain that no cursor points to words of withdrawn memory, now or later (see
-    /// `words/cursor.rs`).
-    cursors_cleared: bool,
 }
 
 impl<P, M> fmt::Debug for Hotplug<'_, P, M> {
@@ -137,7 +134,7 @@ impl<P, M> fmt::Debug for Hotplug<'_, P, M> {
 impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     pub(crate) fn without_memory(frames: &'f Frames<P>, mapping: M) -> Hotplug<'f, P, M> {
         let (zones, settings) = (Zones::default(), Settings::default());
-        Hotplug { frames, mapping, zones, settings, cursors_cleared: true }
+        Hotplug { frames, mapping, zones, settings }
     }
 
     /// Returns the frame allocator of this instance, which every CPU can share.

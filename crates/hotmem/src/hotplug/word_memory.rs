@@ -1,6 +1,5 @@
-//! Allocates the memory for the engine's metadata of sections (the *words*), and frees it when no
-//! code can read the words any more. All of the memory is allocated before any words are made, so
-//! that no words are left incomplete.
+//! Allocates the memory for the engine's metadata of sections (the *words*), which is never freed. All
+//! of the memory is allocated before any words are made, so that no words are left incomplete.
 
 use super::Hotplug;
 use crate::addr::{Bytes, Pfn, PfnRange};
@@ -81,43 +80,6 @@ impl<P: Platform> Drop for ReservedRuns<'_, P> {
 }
 
 impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
-    /// Frees the metadata of withdrawn regions: their words and their frame bitmaps. Without this
-    /// call, the engine keeps them, and uses them again if memory is added in the same place.
-    ///
-    /// The words of 8 GiB of addresses form one chunk of 12 KiB. The call frees a chunk if no
-    /// announced region overlaps its addresses. With a chunk, the call frees the chunk's frame
-    /// bitmaps: 4 KiB for each 64 MiB in which a pageblock was ever divided. Returns how much memory
-    /// it has freed.
-    /// If another CPU was in the middle of an allocation or a free at the last withdrawal, the call
-    /// may free nothing. The next call then frees the words.
-    ///
-    /// Cost: O(chunks).
-    ///
-    /// # Safety
-    /// *Calls* are here those of [`Frames`], of the reporter, and of all objects that these have
-    /// returned. Before this function is called, the following calls must have returned on every
-    /// CPU: those that began before the last [withdrawal](Self::withdraw), and those that began
-    /// before the previous call of this function. While the function runs, no other CPU may call
-    /// [`Frames::metadata`] or the reporter, because these list metadata.
-    pub unsafe fn reclaim_words(&mut self) -> Bytes {
-        let frames = self.frames;
-        if !self.cursors_cleared {
-            // Clear the cursors, but free nothing yet. No call will point a cursor to these words
-            // any more, but a call that is running now may have read a cursor before it was
-            // cleared.
-            frames.clear_cursors();
-            self.cursors_cleared = true;
-            return Bytes::ZERO;
-        }
-        let freed = self.words().forget_retired(frames.direct_map()).map(|words| {
-            // These frames were allocated for words, and the caller promises that no code reads
-            // them any more, so freeing them cannot fail.
-            frames.fill_and_free(words).or_violation();
-            words.bytes().0
-        });
-        Bytes(freed.sum())
-    }
-
     /// Makes the missing words of the sections of `range`, and the missing pieces of the directory
     /// that assigning these sections to `node` needs.
     ///

@@ -192,7 +192,7 @@ impl<P: Platform> Frames<P> {
         self.visit_metadata_except_bitmaps(visit);
         // Bitmaps of other sections lie only in boot memory, which is rarely isolated.
         if block.is_boot(self.words()) {
-            let sections = self.words().sections_and_retired();
+            let sections = self.words().sections();
             sections.for_each(|section| self.bitmaps_of(section).for_each(&mut *visit));
         }
         blocker.unwrap_or(BlockerKind::Allocated.at(allocated))

@@ -1,5 +1,5 @@
-//! Models the directory: chunks that are installed or retired during searches, bits that are set
-//! and cleared at the same time, and sections that change their node.
+//! Models the directory: chunks that are installed during searches, bits that are set and cleared at
+//! the same time, and sections that change their node.
 
 mod setup;
 
@@ -292,44 +292,6 @@ fn two_threads_set_one_path() {
         // The path is complete even if the other thread has not set all of its bits yet.
         assert!(setup.directory.leads_to(FREE, id(0)));
         assert_eq!(setup.directory.paths(node(0), FREE).next(id(0)), Some(id(0)));
-        other_thread.join().unwrap();
-    });
-}
-
-#[test]
-fn a_chunk_is_retired_and_put_back_during_a_search() {
-    model(|| {
-        let setup = Setup::new();
-        setup.install(0, 0);
-        setup.install(4, 0);
-        setup.fill(4);
-        // The bits of the chunk stay set.
-        setup.take_offline(4);
-        let other_thread = spawn_thread(1, &setup, |setup| {
-            setup.directory.retire(id(4));
-            setup.install(4, 0);
-            setup.fill(4);
-        });
-        let found = setup.claim(0);
-        other_thread.join().unwrap();
-        setup.check(8);
-        assert_eq!(found.or_else(|| setup.claim(0)), Some(id(4)));
-    });
-}
-
-#[test]
-fn a_chunk_that_was_put_back_is_found_initialised() {
-    model(|| {
-        let setup = Setup::new();
-        setup.install(0, 0);
-        let other_thread = spawn_thread(1, &setup, |setup| {
-            setup.install(4, 0);
-            setup.directory.retire(id(4));
-            setup.install(4, 0);
-        });
-        if let Some(section) = setup.directory.section(id(4)) {
-            section.partial.load(Ordering::Relaxed);
-        }
         other_thread.join().unwrap();
     });
 }

@@ -1,8 +1,7 @@
 //! Lists the announced ranges, and makes the words of their sections.
 
+#[cfg(loom)]
 use super::directory::Chunk;
-#[cfg(not(loom))]
-use super::directory::piece_frames;
 use super::directory::{
     CHUNK_SECTIONS, Entry, Neighbour, NoMemory, PieceSupply, RegionIndex, SectionId,
 };
@@ -11,8 +10,6 @@ use super::directory::{NeededRuns, PieceCount};
 use super::{NodeId, NodeIndex, SectionWords};
 use crate::addr::{Pfn, PfnRange};
 use crate::geometry::SECTION_FRAMES;
-#[cfg(not(loom))]
-use crate::invariant::OrViolation;
 use crate::outlined::Outlined;
 #[cfg(not(loom))]
 use crate::platform::DirectMap;
@@ -177,28 +174,6 @@ impl SectionWords {
         self.directory.end_installs();
     }
 
-    /// Retires the chunks of `range` that have no memory of other ranges. No part of `range` is
-    /// present or announced any more.
-    ///
-    /// Cost: O(chunks).
-    pub(crate) fn retire(&self, range: PfnRange) {
-        chunks_of(range).for_each(|id| self.directory.retire(id));
-    }
-
-    /// Forgets all retired chunks and the bitmaps of their sections. Returns the frames that held
-    /// these chunks and bitmaps.
-    #[cfg(not(loom))]
-    pub(crate) fn forget_retired(&self, direct_map: DirectMap) -> impl Iterator<Item = PfnRange> {
-        let frames = move |pointer: *mut u8, len| {
-            PfnRange::with_len(direct_map.frame_at(pointer).or_violation()?, len)
-        };
-        self.directory.forget_retired().flat_map(move |(chunk, bitmaps)| {
-            let bitmaps = bitmaps.map(|frame| (frame.cast(), 1));
-            let chunk = core::iter::once((chunk.cast(), piece_frames::<Chunk>()));
-            bitmaps.chain(chunk).filter_map(move |(pointer, len)| frames(pointer, len))
-        })
-    }
-
     /// Moves a model's memory, which is absent, to another node.
     #[cfg(loom)]
     pub(crate) fn move_model(&self, range: PfnRange, node: NodeId) {
@@ -224,6 +199,7 @@ impl SectionWords {
 }
 
 /// Returns one section for each chunk that overlaps `range`, the lowest first.
+#[cfg(not(loom))]
 fn chunks_of(range: PfnRange) -> impl Iterator<Item = SectionId> {
     let chunk = (CHUNK_SECTIONS * SECTION_FRAMES) as u64;
     range.chunks(chunk).filter_map(|part| SectionId::of(part.start()))

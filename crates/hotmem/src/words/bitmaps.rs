@@ -2,7 +2,7 @@
 //!
 //! A CPU that has looked up a bitmap may use the bitmap at any later time: an allocation takes
 //! frames from the pageblock that a hint names, and a hint may be old. So bitmaps lie in frames of
-//! boot memory, and stay as long as the words of their section. These are the *lasting* bitmaps.
+//! boot memory, and stay for as long as the instance exists. These are the *lasting* bitmaps.
 //! Only if boot memory has no free frame do bitmaps lie in the memory that they describe. These are
 //! the *self-hosted* bitmaps. Only CPUs that have counted a hiding step use them (see
 //! `frames/exhaustion.rs`). When their memory is removed, they are dropped at a time at which no
@@ -93,15 +93,6 @@ impl BitmapPtr {
     pub(crate) fn restore(&self, hidden: HiddenBitmaps) {
         self.0.store(hidden.0, Ordering::Release);
     }
-
-    /// Clears the pointer, and returns its previous value. For the control path only, once no call
-    /// can use the words of the section any more.
-    #[cfg(not(loom))]
-    pub(crate) fn forget(&self) -> *mut BitmapFrame {
-        let (tagged, _) = self.load();
-        self.0.store(null_mut(), Ordering::Relaxed);
-        tagged
-    }
 }
 
 /// A pointer to a word of lasting bitmaps. The pointer may also be used to reach all other words in
@@ -114,8 +105,8 @@ impl WordPtr {
     /// already. Changes nothing.
     #[inline(always)]
     pub(crate) fn plan_free(self, bits: u64) -> Option<FreedBits> {
-        // SAFETY: the pointer leads to a word of lasting bitmaps, which stay as long as the words
-        // of their section, and the caller has looked up that section.
+        // SAFETY: the pointer leads to a word of lasting bitmaps, which stay for as long as the
+        // instance exists.
         unsafe { &*self.0 }.plan_free(bits)
     }
 
@@ -163,7 +154,7 @@ impl Bitmaps {
     pub(crate) fn lasting(&self, bit: usize) -> Option<&FrameBitmap> {
         let frame = self.lasting_frame(bit)?;
         // SAFETY: `Frames::install_bitmaps` has stored the pointer, and it leads to a frame of boot
-        // memory that holds these bitmaps for as long as the section has words.
+        // memory that holds these bitmaps for as long as the instance exists.
         unsafe { &*frame }.bitmaps.get(bit % BITMAP_GROUP)
     }
 

@@ -10,12 +10,9 @@
 //! code that moves a cursor checks whether some frames of the previous word may be taken; if so, it
 //! makes these frames findable (`Frames::move_cursor`).
 //!
-//! **The memory of the word.** A cursor is pointed only to lasting bitmaps, which stay until
-//! `Hotplug::reclaim_words`. The call that moves the cursor owns a frame of the word's pageblock,
-//! or has counted a hiding step before it freed such a frame. So once the pageblock is offline and
-//! no hiding step is in flight, no call will point a cursor to the pageblock any more.
-//! `Frames::clear_cursors` then clears all cursors. The caller of `reclaim_words` waits for all
-//! calls that may have read a cursor before that.
+//! **The memory of the word.** A cursor is pointed only to lasting bitmaps, which stay for as long as
+//! the instance exists. So a cursor may lead to a word of memory that has gone offline since: the
+//! word then has a flag, and an allocation takes no frame of it.
 
 use super::Zone;
 use super::bitmaps::WordPtr;
@@ -66,8 +63,7 @@ impl Cursor {
     /// findable.
     ///
     /// The caller must have counted a hiding step, because free frames of the previous word are
-    /// hidden for a moment. The caller must also own a frame of the new word's pageblock, or have
-    /// freed one during that hiding step.
+    /// hidden for a moment.
     ///
     /// `SeqCst`: Release pairs with the Acquire of [`take`](Self::take), which so sees the bitmaps
     /// initialised. A free that found the cursor at the previous word set its bits before, so that
@@ -80,18 +76,11 @@ impl Cursor {
         if old.has_takeable() { old.start() } else { None }
     }
 
-    /// Returns whether the cursor points to a word.
-    #[cfg(loom)]
-    pub(crate) fn is_set(&self) -> bool {
-        self.word().is_some()
-    }
-
     #[inline]
     fn word(&self) -> Option<&FrameWord> {
         // Acquire pairs with the Release of `swap`, by another CPU.
         let word = self.0.load(Ordering::Acquire);
-        // SAFETY: null, or a word of lasting bitmaps, which stay until this call has returned (see
-        // the head of this file).
+        // SAFETY: null, or a word of lasting bitmaps, which stay for as long as the instance exists.
         unsafe { word.as_ref() }
     }
 }

@@ -4,9 +4,8 @@
 //! first frame. So one pointer into these bitmaps serves the frees of all frames of these
 //! pageblocks (64 MiB).
 //!
-//! **The memory of the bitmaps.** The pointer is set only to lasting bitmaps, as a cursor is (see
-//! `words/cursor.rs`). The call that sets the pointer owns a frame that these bitmaps describe, and
-//! is about to free that frame. The pointer hides no memory from searches.
+//! **The memory of the bitmaps.** The pointer is set only to lasting bitmaps, which stay for as long
+//! as the instance exists. The pointer hides no memory from searches.
 
 use super::bitmaps::WordPtr;
 use super::frame_word::{FrameWord, WORD_GROUP_BYTES};
@@ -48,27 +47,14 @@ impl LastFreed {
             word.map_addr(|word| word & !(WORD_GROUP_BYTES - 1)).wrapping_byte_add(byte_offset)
         };
         // SAFETY: `word` is in the frame of lasting bitmaps that the pointer leads to, which stays
-        // until this call has returned (see the head of this file).
+        // for as long as the instance exists.
         unsafe { &*word }.free_one(frame, last_change)
     }
 
-    /// Makes the pointer lead to the bitmaps in which this word lies. The caller owns a frame that
-    /// these bitmaps describe.
+    /// Makes the pointer lead to the bitmaps in which this word lies.
     #[inline(always)]
     pub(crate) fn point_to(&self, word: WordPtr) {
         // Release pairs with the Acquire of `free`, which so sees the bitmaps initialised.
         self.0.store(word.0, Ordering::Release);
-    }
-
-    /// Sets the pointer to null.
-    pub(crate) fn clear(&self) {
-        // Relaxed: a null pointer leads to no memory.
-        self.0.store(null_mut(), Ordering::Relaxed);
-    }
-
-    /// Returns whether the pointer is not null.
-    #[cfg(loom)]
-    pub(crate) fn is_set(&self) -> bool {
-        !self.0.load(Ordering::Relaxed).is_null()
     }
 }

@@ -83,13 +83,7 @@ impl SectionWords {
         let section = SECTION_FRAMES as u64;
         let from = range.start().number() / section;
         let end = if range.is_empty() { from } else { range.end().number().div_ceil(section) };
-        SectionParts {
-            words: self,
-            range,
-            next_section: from,
-            end_section: end,
-            look_up: SectionWords::section,
-        }
+        SectionParts { words: self, range, next_section: from, end_section: end }
     }
 
     /// Returns the search for the sections of `node` that may have pageblocks of this class.
@@ -126,23 +120,6 @@ impl SectionWords {
     pub(crate) fn sections(&self) -> impl Iterator<Item = SectionRef<'_>> {
         self.section_parts(PfnRange::ALL).map(|part| part.section)
     }
-
-    /// Iterates over all sections that have words, and those of retired chunks, which hold the words
-    /// of withdrawn memory.
-    pub(crate) fn sections_and_retired(&self) -> impl Iterator<Item = SectionRef<'_>> {
-        let parts = self.section_parts(PfnRange::ALL);
-        SectionParts { look_up: SectionWords::section_or_retired, ..parts }.map(|part| part.section)
-    }
-
-    /// Returns a section by its number, if it has words or is in a retired chunk.
-    fn section_or_retired(&self, id: SectionId) -> Option<SectionRef<'_>> {
-        self.section(id).or_else(|| {
-            // SAFETY: only `Hotplug::reclaim_words` frees retired chunks, and its caller promises
-            // that no call that lists metadata runs meanwhile.
-            let section = unsafe { self.directory.retired_section(id) }?;
-            Some(SectionRef::new(section, id))
-        })
-    }
 }
 
 /// Iterator over the parts of a range: see [`SectionWords::section_parts`].
@@ -152,8 +129,6 @@ pub(crate) struct SectionParts<'a> {
     /// The number of the next section, and one past the number of the last section.
     next_section: u64,
     end_section: u64,
-    /// Returns a section, if the iterator should return it.
-    look_up: fn(&'a SectionWords, SectionId) -> Option<SectionRef<'a>>,
 }
 
 impl<'a> SectionParts<'a> {
@@ -166,7 +141,7 @@ impl<'a> Iterator for SectionParts<'a> {
     type Item = SectionPart<'a>;
 
     fn next(&mut self) -> Option<SectionPart<'a>> {
-        let look_up = |id| (self.look_up)(self.words, id);
+        let look_up = |id| self.words.section(id);
         let section =
             self.words.directory.next_found(self.next_section, self.end_section, look_up)?;
         self.next_section = section.id().number() + 1;
@@ -176,7 +151,7 @@ impl<'a> Iterator for SectionParts<'a> {
 
 impl DoubleEndedIterator for SectionParts<'_> {
     fn next_back(&mut self) -> Option<Self::Item> {
-        let look_up = |id| (self.look_up)(self.words, id);
+        let look_up = |id| self.words.section(id);
         let section =
             self.words.directory.prev_found(self.next_section, self.end_section, look_up)?;
         self.end_section = section.id().number();

@@ -3,8 +3,8 @@
 //! All other modules name memory by frame numbers and by the handles that a look-up returns
 //! ([`SectionRef`], [`Block`]); how the words are stored is private to this module. A look-up is
 //! lock-free and needs no reference counts: words stay for as long as the [`Frames`](crate::Frames)
-//! live, except those of withdrawn memory that the kernel reclaims. Absent memory either has words
-//! that say so, or has no words. If a CPU uses a handle after the memory was removed, its claim
+//! live. Absent memory either has words that say so, or has no words, because no memory was ever
+//! added there. If a CPU uses a handle after the memory was removed, its claim
 //! fails, so it accesses none of the removed memory.
 //!
 //! | file | content |

@@ -2,9 +2,8 @@
 
 use crate::lifecycle::NODES;
 use crate::machine::Machine;
-use crate::model::{BOOT_OWNER, Block, DESCRIPTORS_OWNER, FrameState, Model, SIZE, Tag};
+use crate::model::{BOOT_OWNER, DESCRIPTORS_OWNER, FrameState, Model, SIZE, Tag};
 use crate::model_request::ModelRequest;
-use crate::words::Words;
 use hotmem::{Counts, PfnRange, State, ZonePart};
 use hotmem_testkit::Validated as _;
 use hotmem_testkit::{PAGEBLOCK, numbers, range};
@@ -52,20 +51,6 @@ impl Model<'_> {
         assert!(words_existed || has_grown || is_exhausted);
         assert!(!words_existed || !has_grown || self.reserve_may_be_short);
         self.reserve_may_be_short = (self.reserve_may_be_short || !words_existed) && is_exhausted;
-    }
-
-    /// Records that a region was withdrawn. The words of a chunk are retired if no memory of the
-    /// chunk is present.
-    pub(crate) fn retire_words(&mut self, region: PfnRange) {
-        let chunks = region.chunks(Words::CHUNK).map(|part| part.start().number() / Words::CHUNK);
-        let is_present =
-            |block: &Block| block.is_present || block.device || block.has_prepared_change;
-        let blocks_of = |chunk: u64| {
-            self.blocks.chunks((Words::CHUNK / PAGEBLOCK) as usize).nth(chunk as usize)
-        };
-        let absent = chunks
-            .filter(|&chunk| !blocks_of(chunk).is_some_and(|blocks| blocks.iter().any(is_present)));
-        self.words.retire(absent);
     }
 
     /// Reads from the engine which pageblocks are still reported: an operation may have claimed and

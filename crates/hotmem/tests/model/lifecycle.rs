@@ -105,22 +105,11 @@ impl<'f> Machine<'f> {
         if answer.is_ok() {
             model.regions.swap_remove(index);
             model.blocks_in(region).fill(Block::default());
-            model.retire_words(region);
             assert_eq!(region_range(&self.hotplug, id), None);
             assert_eq!(
                 self.hotplug.withdraw(id),
                 Err(RangeError { range: region, kind: RangeErrorKind::NotAnnounced })
             );
-            if self.model.rng.u8(..3) == 0 {
-                // SAFETY: no other thread uses the machine.
-                let freed = unsafe { self.hotplug.reclaim_words() };
-                let model = &mut self.model;
-                let before = model.metadata.len();
-                model.count_new_metadata();
-                assert_eq!(freed.0, (before - model.metadata.len()) as u64 * 4096);
-                // Bitmaps in boot memory are freed together with the words.
-                assert!(freed >= model.words.reclaim());
-            }
         }
     }
 

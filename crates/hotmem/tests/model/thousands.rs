@@ -97,10 +97,6 @@ impl Machine<'_> {
         let region = self.regions.swap_remove(index);
         assert_eq!(self.hotplug.withdraw(region.id), Ok(()));
         assert!(self.hotplug.withdraw(region.id).is_err(), "the region is withdrawn twice");
-        if self.rng.u8(..50) == 0 {
-            // SAFETY: no other thread uses the machine.
-            unsafe { self.hotplug.reclaim_words() };
-        }
     }
 
     fn prepare_add(&mut self, index: usize) {

@@ -1,6 +1,6 @@
 //! Predicts when the engine allocates memory for words.
 
-use hotmem::{Bytes, NodeId, PfnRange};
+use hotmem::{NodeId, PfnRange};
 use hotmem_testkit::SECTION;
 use std::collections::BTreeSet;
 
@@ -8,8 +8,6 @@ use std::collections::BTreeSet;
 #[derive(Default, Debug)]
 pub(crate) struct Words {
     chunks: BTreeSet<u64>,
-    /// Those of `chunks` that describe withdrawn memory and no present memory.
-    retired_chunks: BTreeSet<u64>,
     /// The pairs of nodes that have a record.
     node_pairs: BTreeSet<usize>,
     /// The only leaf holds the bits of nodes 0 to 6 itself. The bits of all other nodes lie in
@@ -37,25 +35,10 @@ impl Words {
         for chunk in memory.chunks(Self::CHUNK) {
             let chunk = chunk.start().number() / Self::CHUNK;
             words_exist &= !self.chunks.insert(chunk);
-            self.retired_chunks.remove(&chunk);
         }
         let index = node.0 as usize % hotmem::MAX_NODES;
         words_exist &= index < 7 || !self.node_groups.insert(index / 8);
         words_exist & self.record_node(node)
-    }
-
-    /// Records that the last present memory of these chunks was withdrawn.
-    pub(crate) fn retire(&mut self, chunks: impl Iterator<Item = u64>) {
-        self.retired_chunks.extend(chunks.filter(|chunk| self.chunks.contains(chunk)));
-    }
-
-    /// Records that the words of withdrawn memory are reclaimed. Returns the number of bytes that
-    /// are freed.
-    pub(crate) fn reclaim(&mut self) -> Bytes {
-        let retired = std::mem::take(&mut self.retired_chunks);
-        self.chunks.retain(|chunk| !retired.contains(chunk));
-        let frames = if cfg!(hotmem_geometry = "small") { 1 } else { 3 };
-        Bytes(retired.len() as u64 * frames * 4096)
     }
 
     /// Records that a region is announced in addition to `other_regions` regions. Returns whether

@@ -59,12 +59,8 @@ impl Setup {
     }
 
     fn claim_section(&self, found: SectionId, node_number: usize) -> bool {
-        let Some(section) = self.directory.section(found) else {
-            self.directory.paths(node(node_number), FREE).hide_absent(found);
-            return false;
-        };
+        let section = self.directory.section(found).unwrap();
         if !section.claim_all(1) {
-            // This uses the words that were looked up, even if the chunk was retired meanwhile.
             self.directory.clear_section_bit(FREE, found);
             if section.available(FREE) != 0 {
                 self.directory.set_path(FREE, found);
@@ -78,13 +74,6 @@ impl Setup {
         section.publish(1, |_| ());
         self.directory.set_path(FREE, found);
         false
-    }
-
-    /// Takes section `n`, which is free, offline, as the control path does.
-    pub(super) fn take_offline(&self, n: u64) {
-        let section = self.directory.section(id(n)).unwrap();
-        assert!(section.claim_all(1));
-        section.online.fetch_and(!1, Ordering::AcqRel);
     }
 
     /// Takes section `n` offline, and brings it back on node `node_number`, as the control path

@@ -106,7 +106,7 @@ impl<'a> PieceCount<'a> {
                 leaf.map(|leaf| &leaf.headers[chunk_in_leaf / HEADER_GROUP_CHUNKS]),
             );
         }
-        if is_new(SectionId::chunk) && !directory.is_retired(id) {
+        if is_new(SectionId::chunk) {
             self.count_missing::<Chunk>(leaf.map(|leaf| &leaf.chunks[chunk_in_leaf]));
         }
         if node >= INLINE_NODES

@@ -26,8 +26,7 @@ pub(crate) struct NoMemory;
 
 impl Directory {
     /// Makes all missing pieces that a section needs to have words and to belong to `node`, from
-    /// the root down. Puts a retired chunk back instead of making a new one. If this fails
-    /// half-way, the pieces that were made stay.
+    /// the root down. If this fails half-way, the pieces that were made stay.
     pub(crate) fn install(
         &self,
         id: SectionId,
@@ -35,7 +34,6 @@ impl Directory {
         supply: &mut impl PieceSupply,
     ) -> Result<(), NoMemory> {
         let leaf = self.install_without_chunk(id, node, supply)?;
-        self.put_back(id);
         let _: &Chunk = get_or_make(&leaf.chunks[id.chunk() % LEAF_CHUNKS], supply)?;
         Ok(())
     }
@@ -98,7 +96,7 @@ impl Directory {
 
 /// Returns how many frames a piece takes.
 #[cfg(not(loom))]
-pub(crate) const fn piece_frames<T>() -> u64 {
+pub(super) const fn piece_frames<T>() -> u64 {
     (size_of::<T>() as u64).div_ceil(crate::geometry::FRAME_SIZE)
 }
 

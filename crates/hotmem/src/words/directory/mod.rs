@@ -4,15 +4,14 @@
 //! look-up loads two pointers, both with Acquire: from the root to the leaf, and from the leaf to
 //! the chunk. A null pointer means that the memory is absent. The control path makes the missing
 //! pieces when memory is added. Pieces do not move and stay for as long as the instance exists, so
-//! that a look-up needs no grace period and no reference counts. Only retired chunks can be freed:
-//! the kernel must promise that no call uses them any more (see `retire.rs`).
+//! that a look-up needs no grace period and no reference counts. This includes the pieces of
+//! withdrawn memory: memory that is added at the same place later gets the same pieces.
 //!
 //! | file | content |
 //! |---|---|
 //! | `pieces.rs` | what the directory consists of, and how large it is |
 //! | `count.rs` | counts how much memory pieces will take |
 //! | `install.rs` | makes pieces and publishes them |
-//! | `retire.rs` | retires the chunks of withdrawn memory |
 //! | `frame_supply.rs` | makes pieces from frames that the caller has set aside |
 //! | `walk.rs` | lists all pieces |
 //! | `paths.rs` | finds sections: trees over chunks, for each node |
@@ -34,7 +33,6 @@ mod numbers;
 mod paths;
 mod pieces;
 mod ranges;
-mod retire;
 mod sizes;
 #[cfg(all(test, not(loom)))]
 mod tests;
@@ -46,8 +44,6 @@ pub(crate) use count::{MAX_PIECE_FRAMES, NeededRuns, PIECE_FRAMES, PieceCount};
 #[cfg(not(loom))]
 pub(crate) use frame_supply::{FrameSource, FrameSupply, fill_with_zeroes};
 pub(crate) use id::{NodeIndex, NodeSet, SECTIONS, SectionId};
-#[cfg(not(loom))]
-pub(crate) use install::piece_frames;
 pub(crate) use install::{NoMemory, PieceSupply};
 pub(crate) use numbers::NodeNumbers;
 pub(crate) use paths::{PATH_LEN, Paths};
@@ -170,9 +166,7 @@ impl Directory {
     fn chunk(&self, chunk: usize) -> Option<&Chunk> {
         let leaf = self.leaf(chunk / LEAF_CHUNKS)?;
         let chunk = leaf.chunks[chunk % LEAF_CHUNKS].load(Ordering::Acquire);
-        // SAFETY: as in `leaf`. If the chunk is retired while this reference is in use, its memory
-        // is freed only after the call that looked up the chunk has returned, by the contract of
-        // `reclaim_words`.
+        // SAFETY: as in `leaf`.
         unsafe { chunk.as_ref() }
     }
 

@@ -21,8 +21,7 @@
 //!   another node.
 //!
 //! The two fences pair with each other: if a setter and a searcher act at the same time, at least
-//! one of them sees what the other did. If the piece below a set bit is missing, the bit is treated
-//! as one with nothing below it, and is cleared in the same way.
+//! one of them sees what the other did.
 
 use super::level::{clear_bit, first_set, is_zero, last_of_all, last_set, set_bit};
 use super::pieces::ChunkHeader;
@@ -80,8 +79,8 @@ impl Directory {
         set_bit(&self.node_bits[class.index()], node.number());
     }
 
-    /// Clears the bit of a section that a searcher found empty or without words. If the section has
-    /// pageblocks of the class after that, sets the bit again, and the bits above it.
+    /// Clears the bit of a section that a searcher found empty. If the section has pageblocks of the
+    /// class after that, sets the bit again, and the bits above it.
     #[inline(never)]
     pub(crate) fn hide_if_empty(&self, class: Class, id: SectionId) {
         self.clear_section_bit(class, id);
@@ -170,19 +169,6 @@ impl<'a> Paths<'a> {
     pub(crate) fn below(self, end: Pfn) -> Paths<'a> {
         let end_chunk = SectionId::of(end).map_or(usize::MAX, |id| id.chunk() + 1);
         Paths { end_chunk, ..self }
-    }
-
-    /// Clears the bit of a section that has no words. If the section has words and pageblocks of
-    /// the class after that, sets the bit again.
-    pub(crate) fn hide_absent(&self, id: SectionId) {
-        if !self.clears_stale_bits {
-            return;
-        }
-        mutant!("a bit over missing words is cleared for good" => {
-            self.directory.clear_section_bit(self.class, id);
-            return;
-        });
-        self.directory.hide_if_empty(self.class, id);
     }
 
     /// Returns the first section at or above `from` that the paths lead to. Cost: a few loads for

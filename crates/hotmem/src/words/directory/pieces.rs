@@ -70,8 +70,10 @@ pub(crate) struct Chunk {
     pub(super) sections: std::vec::Vec<Section>,
 }
 
-/// The lowest level of the trees over a chunk, and the nodes of its sections.
-#[repr(C, align(64))]
+/// The lowest level of the trees over a chunk, and the nodes of its sections. It begins at a pair of
+/// cache lines, because some processors fetch lines in pairs, and different CPUs write to
+/// neighbouring headers.
+#[repr(C, align(128))]
 pub(crate) struct ChunkHeader {
     /// For each class, a bit for each section that may have pageblocks of the class, on any node.
     pub(super) tree: [AtomicU64; CLASSES],
@@ -79,8 +81,6 @@ pub(crate) struct ChunkHeader {
     pub(super) sections_by_index_bit: [AtomicU64; NODE_INDEX_BITS],
     /// The index of each section's node.
     nodes: [AtomicU8; CHUNK_SECTIONS],
-    /// The chunk itself, while it is retired: see `retire.rs`.
-    pub(super) retired: PiecePtr<Chunk>,
 }
 
 /// Headers of neighbouring chunks.
@@ -120,11 +120,6 @@ pub(crate) struct NodePair {
 }
 
 impl Chunk {
-    /// Returns all sections of the chunk.
-    pub(super) fn sections(&self) -> &[Section] {
-        &self.sections
-    }
-
     #[inline]
     pub(super) fn section(&self, index: usize) -> Option<&Section> {
         self.sections.get(index)
@@ -212,7 +207,6 @@ piece!(
             tree: from_fn(|_| AtomicU64::new(0)),
             sections_by_index_bit: from_fn(|_| AtomicU64::new(0)),
             nodes: from_fn(|_| AtomicU8::new(0)),
-            retired: PiecePtr::new(null_mut()),
         }),
     }
 );

@@ -72,9 +72,7 @@ impl Directory {
         }
         let index = index - leaf.node_parts.len();
         let described = chunks(first + index, 1);
-        PieceMemory::of_pointer(leaf.chunks.get(index)?, described).or_else(|| {
-            PieceMemory::of_pointer(&self.chunk_header(first + index)?.retired, described)
-        })
+        PieceMemory::of_pointer(leaf.chunks.get(index)?, described)
     }
 }
 
