@@ -6,6 +6,7 @@
 pub mod out;
 
 pub mod bench;
+pub mod demo;
 pub mod dlpar;
 pub mod guest;
 pub mod hosted;

@@ -5,9 +5,8 @@ use hotmem::Violations;
 #[cfg(feature = "report")]
 use hotmem_lab::report;
 use hotmem_lab::{
-    bench,
+    bench, demo,
     dlpar::drmgr,
-    hosted::demo,
     lsmem,
     out::{self, OutputError},
     vm, xen,

@@ -37,7 +37,6 @@
 
 mod address_space;
 mod cpu_number;
-pub mod demo;
 mod error;
 mod mmu;
 mod reporter;

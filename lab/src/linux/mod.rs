@@ -124,7 +124,7 @@ pub(crate) fn anonymous_file(bytes: &[u8]) -> io::Result<File> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::qemu::{Event, Report};
+    use crate::qemu::{Event, GuestTime, Report};
 
     /// Returns the output of a script's `echo` lines with 7 for every variable.
     fn events_of(script: &str) -> Vec<Report> {
@@ -166,7 +166,7 @@ mod tests {
         let expected = [
             Report::BailOut("7".into()),
             Report::Event(resized),
-            Report::Event(Event::Touched { bytes: 7, us: 7 }),
+            Report::Event(Event::Touched { bytes: 7, time: GuestTime::Us(7) }),
             Report::Event(Event::Heap { objects: 1, mapped: 7, moved: 7 }),
             Report::Event(Event::Boot { ms: 7, boot_memory: 7, cpus: 7, hot_pluggable: 0 }),
             Report::Event(Event::Freed { bytes: 7, us: 7 }),

@@ -1,6 +1,6 @@
 //! The configuration of a pseries machine, and QEMU's command line for it.
 
-use crate::qemu::raw::Boot;
+use crate::qemu::{Boot, Launch};
 use hotmem::Bytes;
 use hotmem_time_limit::scaled;
 use std::{path::PathBuf, process::Command, time::Duration};
@@ -11,6 +11,9 @@ pub(super) const PROGRAM: &str = "qemu-system-ppc64";
 /// The firmware is QEMU's small VOF, which starts a kernel without delay.
 const MACHINE: &str = "pseries,x-vof=on,cap-cfpc=broken,cap-sbbc=broken,cap-ibs=broken,\
      cap-ccf-assist=off";
+
+/// The memory that QEMU uses in addition to the guest's boot memory.
+const OVERHEAD: Bytes = Bytes::mib(256);
 
 /// The largest number of DIMMs of a machine.
 pub const SLOTS: u32 = 32;
@@ -108,9 +111,8 @@ impl Config {
         self
     }
 
-    /// Returns QEMU's command with all arguments. The caller must set its standard input, which is
-    /// QEMU's monitor, to a socket, and its standard output, which is the guest's console, to a
-    /// pipe.
+    /// Returns QEMU's command with all arguments. Its standard input, which is QEMU's monitor, must be
+    /// a socket, and its standard output, which is the guest's console, a pipe.
     #[must_use]
     pub fn command(&self) -> Command {
         let mut command = Command::new(PROGRAM);
@@ -148,6 +150,13 @@ impl Config {
         let Config { kernel, append, .. } = self;
         Boot { kernel, initrd: self.initrd.as_deref(), append }.add_to(&mut command);
         command
+    }
+}
+
+impl From<&Config> for Launch {
+    fn from(config: &Config) -> Launch {
+        let host_memory = config.boot_memory + OVERHEAD;
+        Launch { host_memory, ..Launch::new(config.command(), config.patience) }
     }
 }
 

@@ -1,20 +1,15 @@
 //! QEMU's pseries machine with the guest of [`hotmem-guest-pseries`] or Linux. QEMU's monitor adds
 //! and removes DIMMs. The reference guest prints an event for each request.
 //!
-//! [`Config`] describes a machine, [`Vm`] is a running machine, and [`watch`] is `hotmem vm --arch
-//! pseries`.
+//! [`Config`] describes a machine, and [`Vm`] is a running machine.
 //!
 //! [`hotmem-guest-pseries`]: https://github.com/hotmem/hotmem/tree/main/guest-pseries
 
 mod config;
-mod event;
+mod dimms;
 mod linux;
-mod monitor;
-mod vm;
-pub mod watch;
 
+pub use crate::qemu::{Event, HostEvent, RequestEnd, Vm};
 pub use config::{Config, Dimm, SLOTS};
-pub use event::{Event, RequestEnd};
+pub use dimms::{PluggedDimm, Removal};
 pub use linux::LinuxGuest;
-pub use monitor::{HostEvent, PluggedDimm};
-pub use vm::{Removal, Vm};

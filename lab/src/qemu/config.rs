@@ -1,16 +1,15 @@
 //! The configuration of a virtual machine, and QEMU's command line.
 
-use super::boot::Boot;
+use super::boot::{Boot, Launch};
 use super::emulator::Emulator;
 use super::kvm_cpu::kvm_cpu;
 use hotmem::Bytes;
 use hotmem_time_limit::scaled;
 use std::{fs::File, ops::Add, path::PathBuf, process::Command, sync::Arc, time::Duration};
 
-/// Returns the QOM path of virtio-mem device `n`.
-pub(super) fn device_path(n: usize) -> String {
-    format!("/machine/peripheral/vmem{n}")
-}
+/// QEMU's exit status if the guest's verdict is PASS. The guest then writes 0x10 to QEMU's device
+/// `isa-debug-exit`, and QEMU exits with 2 × 0x10 + 1.
+const PASS_STATUS: i32 = 33;
 
 /// The accelerator, which executes the guest's instructions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, clap::ValueEnum)]
@@ -214,9 +213,8 @@ impl Config {
         more.chain(self.nvdimms.iter().copied()).fold(self.device_memory, Add::add)
     }
 
-    /// Returns QEMU's command with all arguments. The caller must set its standard input, which is
-    /// QEMU's monitor, to a socket, and its standard output, which is the guest's serial console,
-    /// to a pipe.
+    /// Returns QEMU's command with all arguments. Its standard input, which is QEMU's monitor, must be
+    /// a socket, and its standard output, which is the guest's serial console, a pipe.
     #[must_use]
     pub fn command(&self) -> Command {
         // A device's region starts at a multiple of 1 GiB or at `device_address`, so `maxmem` must
@@ -337,6 +335,18 @@ impl Config {
         let Config { kernel, append, .. } = self;
         Boot { kernel, initrd: self.initrd.as_deref(), append }.add_to(&mut command);
         command
+    }
+}
+
+impl From<&Config> for Launch {
+    fn from(config: &Config) -> Launch {
+        Launch {
+            host_memory: config.host_memory(),
+            pass_status: PASS_STATUS,
+            is_line_cut: config.incoming_state.is_some(),
+            cgroup: config.cgroup.clone(),
+            ..Launch::new(config.command(), config.patience)
+        }
     }
 }
 

@@ -1,6 +1,6 @@
-//! A virtual machine under QEMU with virtio-mem devices, controlled from this process.
+//! Virtual machines under QEMU, controlled from this process.
 //!
-//! [`Config`] describes a machine, and [`Vm`] is a running machine. QEMU's standard input is its
+//! [`Config`] describes a PC with virtio-mem devices, and [`Vm`] is a running machine of any kind. QEMU's standard input is its
 //! monitor (a socket), and its standard output is the guest's serial console (a pipe), so no files
 //! have to be deleted afterwards. QEMU is killed when the `Vm` is dropped or this process ends.
 
@@ -10,6 +10,7 @@ mod config;
 mod console;
 mod emulator;
 mod error;
+mod event;
 pub mod host;
 pub mod image;
 mod kvm_cpu;
@@ -18,16 +19,12 @@ mod process;
 mod report;
 mod vm;
 
+pub(crate) use boot::Boot;
+pub use boot::Launch;
 pub use config::{Accel, Balloon, Config, Transport};
 pub use emulator::Emulator;
 pub use error::Error;
-pub(crate) use process::die_with_parent;
-pub use report::{Event, Report, Zone, ZoneName};
+pub use event::{Event, Figure, GuestTime, MarkedOperation, Race, RequestEnd, Zone, ZoneName};
+pub use monitor::HostEvent;
+pub use report::Report;
 pub use vm::{Dimm, Observation, Resize, Vm};
-
-/// Parts that machines of other architectures use, too.
-pub(crate) mod raw {
-    pub(crate) use super::boot::Boot;
-    pub(crate) use super::console::{Console, NoLine};
-    pub(crate) use super::process::Qemu;
-}

@@ -1,78 +1,104 @@
-//! Controls a guest's memory by QEMU's monitor (QMP).
+//! Executes commands of QEMU's monitor (QMP), and collects its events about devices.
+//!
+//! The messages are parsed here, because a library with the events of one version of QEMU fails at an
+//! event of another version.
 
-use super::{Error, config::device_path};
-use hotmem::Bytes;
-use qapi::{Any, Command, ExecuteError, Qmp, Stream, qmp};
+use super::Error;
+use serde::Deserialize;
+use serde_json::{Value, json};
 use std::{
-    io::{self, BufRead, BufReader, BufWriter},
+    io::{self, BufRead, BufReader, Write},
     os::unix::net::UnixStream,
     time::Duration,
 };
 
-/// A connection to QEMU's monitor, ready for commands.
+/// An event of QEMU about a device. The value is the name of the device.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum HostEvent {
+    /// The device was removed.
+    Deleted(String),
+    /// The guest refused to release the device.
+    Refused(String),
+}
+
+/// A message from QEMU: an event, an error, or the answer to a command.
+#[derive(Deserialize)]
+struct Message {
+    event: Option<String>,
+    #[serde(default)]
+    data: Value,
+    error: Option<Refusal>,
+    #[serde(default, rename = "return")]
+    answer: Value,
+}
+
+/// An error as the answer to a command.
+#[derive(Deserialize)]
+struct Refusal {
+    #[serde(rename = "desc")]
+    reason: String,
+}
+
+/// A connection to QEMU's monitor.
 pub(super) struct Monitor {
-    // The writer is buffered, because the library writes each token of a command by itself, and
-    // QEMU wakes for each write.
-    qmp: Qmp<Stream<BufReader<UnixStream>, BufWriter<UnixStream>>>,
+    reader: BufReader<UnixStream>,
+    writer: UnixStream,
+    events: Vec<HostEvent>,
 }
 
 impl Monitor {
     /// Connects to QEMU's monitor. Each answer must arrive within `patience`.
     pub(super) fn new(socket: UnixStream, patience: Duration) -> Result<Monitor, Error> {
-        let open = || -> io::Result<_> {
-            socket.set_read_timeout(Some(patience))?;
-            let mut reader = BufReader::new(socket.try_clone()?);
-            if reader.fill_buf()?.is_empty() {
-                return Err(io::ErrorKind::UnexpectedEof.into());
+        socket.set_read_timeout(Some(patience)).map_err(Error::Monitor)?;
+        let reader = BufReader::new(socket.try_clone().map_err(Error::Monitor)?);
+        let mut monitor = Monitor { reader, writer: socket, events: Vec::new() };
+        let _greeting = monitor.message()?;
+        monitor.execute("qmp_capabilities", &json!({}))?;
+        Ok(monitor)
+    }
+
+    /// Returns the events about devices that have arrived since the last call.
+    pub(super) fn take_events(&mut self) -> Vec<HostEvent> {
+        std::mem::take(&mut self.events)
+    }
+
+    /// Executes a command and returns the answer. Events that arrive before the answer are stored
+    /// in `events`.
+    pub(super) fn execute(&mut self, command: &str, arguments: &Value) -> Result<Value, Error> {
+        let message = json!({ "execute": command, "arguments": arguments });
+        // The message is sent by one write, because QEMU wakes for each write.
+        let sent = self.writer.write_all(format!("{message}\n").as_bytes());
+        sent.map_err(Error::Monitor)?;
+        loop {
+            let message = self.message()?;
+            match (message.event, message.error) {
+                (Some(event), _) => self.events.extend(HostEvent::of(&event, &message.data)),
+                (None, Some(Refusal { reason })) => {
+                    return Err(Error::Refused { command: command.into(), reason });
+                }
+                (None, None) => return Ok(message.answer),
             }
-            Ok(Qmp::new(Stream::new(reader, BufWriter::new(socket))))
-        };
-        let mut qmp = open().map_err(Error::Monitor)?;
-        qmp.handshake().map_err(|error| command_error("qmp_capabilities", error))?;
-        Ok(Monitor { qmp })
+        }
     }
 
-    /// Sets the requested size of a device to `target`.
-    pub(super) fn request(&mut self, device: usize, target: Bytes) -> Result<(), Error> {
-        let path = device_path(device);
-        let name = format!("qom-set {path} requested-size {target}");
-        let property = "requested-size".into();
-        self.execute(&qmp::qom_set { path, property, value: target.0.into() }, &name)?;
-        Ok(())
-    }
-
-    /// Returns the size that a device has plugged.
-    pub(super) fn size(&mut self, device: usize) -> Result<Bytes, Error> {
-        let path = device_path(device);
-        let name = format!("qom-get {path} size");
-        let size: Any = self.execute(&qmp::qom_get { path, property: "size".into() }, &name)?;
-        size.as_u64().map(Bytes).ok_or_else(|| Error::Refused {
-            command: name,
-            reason: format!("the answer {size} is not a size"),
-        })
-    }
-
-    /// Executes a line in QEMU's human monitor and returns the output.
-    pub(super) fn line(&mut self, line: &str) -> Result<String, Error> {
-        let command = qmp::human_monitor_command { cpu_index: None, command_line: line.to_owned() };
-        self.execute(&command, line)
-    }
-
-    /// Executes a command and drops all events that arrived before the answer.
-    fn execute<C: Command>(&mut self, command: &C, name: &str) -> Result<C::Ok, Error> {
-        let answer = self.qmp.execute(command).map_err(|error| command_error(name, error));
-        self.qmp.events().for_each(drop);
-        answer
+    fn message(&mut self) -> Result<Message, Error> {
+        let mut line = String::new();
+        if self.reader.read_line(&mut line).map_err(Error::Monitor)? == 0 {
+            return Err(Error::Monitor(io::ErrorKind::UnexpectedEof.into()));
+        }
+        serde_json::from_str(&line).map_err(|source| Error::Garbled { line, source })
     }
 }
 
-/// Converts the error of a command.
-fn command_error(command: impl ToString, error: ExecuteError) -> Error {
-    match error {
-        ExecuteError::Qapi(error) => {
-            Error::Refused { command: command.to_string(), reason: error.desc }
+impl HostEvent {
+    /// Returns the event with the name `event`, or `None` if it is not about a device.
+    fn of(event: &str, data: &Value) -> Option<HostEvent> {
+        let device = data["device"].as_str()?.to_owned();
+        match event {
+            "DEVICE_DELETED" => Some(HostEvent::Deleted(device)),
+            "DEVICE_UNPLUG_GUEST_ERROR" => Some(HostEvent::Refused(device)),
+            _ => None,
         }
-        ExecuteError::Io(error) => Error::Monitor(error),
     }
 }
 
@@ -80,69 +106,66 @@ fn command_error(command: impl ToString, error: ExecuteError) -> Error {
 mod tests {
     use super::*;
     use crate::patience;
-    use std::{
-        io::{ErrorKind, Write},
-        thread,
-    };
+    use std::{io::ErrorKind, thread};
 
-    const GREETING: &str = r#"{"QMP": {"version": {"qemu": {"micro": 0, "minor": 2, "major": 7}, "package": ""}, "capabilities": ["oob"]}}"#;
+    const GREETING: &str = r#"{"QMP": {"version": {}, "capabilities": ["oob"]}}"#;
+    const EMPTY: &str = r#"{"return": {}}"#;
 
-    /// Returns a socket whose other end sends these answers. The first is the greeting, and each
-    /// further one answers a command.
-    fn simulated_qemu(answers: &'static [&'static str]) -> UnixStream {
+    /// Returns a monitor of a simulated QEMU that sends these messages. The first is the greeting,
+    /// and each further one answers a command.
+    fn monitor(answers: &'static [&'static str]) -> Result<Monitor, Error> {
         let (monitor_end, qemu_end) = UnixStream::pair().unwrap();
         thread::spawn(move || {
             let mut commands = BufReader::new(qemu_end.try_clone().unwrap()).lines();
             let mut qemu_end = qemu_end;
-            for (n, answer) in answers.iter().enumerate() {
-                if n > 0 && commands.next().is_none() {
+            for (nth, answer) in answers.iter().enumerate() {
+                if nth > 0 && commands.next().is_none() {
                     return;
                 }
                 writeln!(qemu_end, "{answer}\r").unwrap();
             }
         });
-        monitor_end
+        Monitor::new(monitor_end, patience())
     }
 
-    fn monitor(answers: &'static [&'static str]) -> Result<Monitor, Error> {
-        Monitor::new(simulated_qemu(answers), patience())
+    fn execute(monitor: &mut Monitor) -> Result<Value, Error> {
+        monitor.execute("qom-get", &json!({ "path": "/machine" }))
     }
 
     #[test]
-    fn an_event_before_the_answer_is_skipped() {
-        let event = r#"{"timestamp": {"seconds": 1, "microseconds": 2}, "event": "MEMORY_DEVICE_SIZE_CHANGE", "data": {"id": "vmem0", "size": 5, "qom-path": "/machine/peripheral/vmem0"}}"#;
-        let answers: &'static [&'static str] = Box::leak(Box::new([
+    fn events_before_an_answer_are_kept_and_refusals_are_errors() {
+        let mut monitor = monitor(&[
             GREETING,
-            r#"{"return": {}}"#,
-            Box::leak(format!("{event}\r\n{{\"return\": 68719476736}}").into_boxed_str()),
-        ]));
-        assert_eq!(monitor(answers).unwrap().size(0).unwrap(), Bytes::gib(64));
+            EMPTY,
+            "{\"event\": \"MEM_UNPLUG_ERROR\", \"data\": {\"device\": \"a\", \"msg\": \"no\"}}\n\
+             {\"event\": \"MEMORY_DEVICE_SIZE_CHANGE\", \"data\": {\"id\": \"vmem0\", \"size\": 5}}\n\
+             {\"event\": \"DEVICE_UNPLUG_GUEST_ERROR\", \"data\": {\"device\": \"a\"}}\n\
+             {\"event\": \"DEVICE_DELETED\", \"data\": {\"path\": \"/x\"}}\n\
+             {\"return\": 68719476736}",
+            r#"{"error": {"class": "GenericError", "desc": "no such device"}}"#,
+        ])
+        .unwrap();
+        assert_eq!(execute(&mut monitor).unwrap(), json!(68_719_476_736_u64));
+        assert_eq!(monitor.take_events(), [HostEvent::Refused("a".into())]);
+        let error = execute(&mut monitor).unwrap_err();
+        assert!(error.to_string().contains("no such device"), "{error}");
+        assert!(matches!(execute(&mut monitor), Err(Error::Monitor(_))));
     }
 
     #[test]
-    fn a_refusal_has_the_reason_from_qemu() {
-        let error = r#"{"error": {"class": "GenericError", "desc": "has to be multiples"}}"#;
-        let answers: &'static [&'static str] =
-            Box::leak(Box::new([GREETING, r#"{"return": {}}"#, error]));
-        let refused = monitor(answers).unwrap().request(0, Bytes(1)).unwrap_err();
-        assert!(refused.to_string().contains("has to be multiples"), "{refused}");
+    fn an_invalid_message_and_a_closed_monitor_are_errors() {
+        assert!(matches!(monitor(&["hello"]), Err(Error::Garbled { .. })));
+        assert!(matches!(monitor(&[]), Err(Error::Monitor(_))));
+        let closed = &[GREETING, EMPTY];
+        assert!(matches!(execute(&mut monitor(closed).unwrap()), Err(Error::Monitor(_))));
     }
 
     #[test]
-    fn a_monitor_that_sends_nothing_or_is_closed_is_an_error() {
+    fn a_monitor_that_sends_nothing_is_an_error() {
         let (silent, _open) = UnixStream::pair().unwrap();
         let timeout = Monitor::new(silent, Duration::from_millis(10)).map(|_| ());
         assert!(
             matches!(timeout, Err(Error::Monitor(error)) if error.kind() == ErrorKind::WouldBlock)
         );
-        let closed = &[GREETING, r#"{"return": {}}"#];
-        assert!(matches!(monitor(closed).unwrap().size(0), Err(Error::Monitor(_))));
-        assert!(matches!(monitor(&[]), Err(Error::Monitor(_))));
-    }
-
-    #[test]
-    fn an_answer_that_is_not_a_size_is_an_error() {
-        let answers = &[GREETING, r#"{"return": {}}"#, r#"{"return": "much"}"#];
-        assert!(matches!(monitor(answers).unwrap().size(0), Err(Error::Refused { .. })));
     }
 }

@@ -1,14 +1,15 @@
 //! `hotmem vm`, which boots a guest, changes its memory, and prints the time of each step.
 
 mod dimms;
-pub mod rows;
+mod pseries;
+mod rows;
 mod touched;
 
 #[cfg(feature = "live")]
 use crate::live::LiveView;
 use crate::{
     guest::{Guest, Guests, Machine, Policy},
-    plot, progress, pseries,
+    plot, progress,
     qemu::{Balloon, Config, Event, Vm},
     resident::{self, Sampler},
     size,
@@ -210,7 +211,7 @@ impl Args {
             Policy::Online | Policy::OnlineMovable => "movable",
             Policy::OnlineKernel => "kernel",
         };
-        let plan = pseries::watch::Plan {
+        let plan = pseries::Plan {
             image: self.machine.image().map(Into::into),
             boot_memory: self.machine.boot_memory_or(Bytes::gib(1)),
             plug: self.plug,
@@ -221,8 +222,7 @@ impl Args {
         };
         let progress = progress::spinner();
         progress.set_message("looking for the guest's image");
-        let (ready, rows) =
-            pseries::watch::run(&plan, |step| progress.set_message(step.to_owned()))?;
+        let (ready, rows) = pseries::run(&plan, |step| progress.set_message(step.to_owned()))?;
         progress.finish_and_clear();
         say!("guest of {}, ready {} after QEMU's start", plan.boot_memory, time(ready))?;
         rows::print(&rows, self.limit)?;

@@ -10,17 +10,17 @@ use hotmem::Bytes;
 use std::time::Duration;
 
 /// A row of the table.
-pub struct Row {
+pub(super) struct Row {
     /// The step's name.
-    pub step: &'static str,
+    pub(super) step: &'static str,
     /// The size of the memory that was plugged, unplugged, written to or reported.
-    pub memory: Bytes,
+    pub(super) memory: Bytes,
     /// The time of the step.
-    pub time: StepTime,
+    pub(super) time: StepTime,
 }
 
 /// The time of a step.
-pub enum StepTime {
+pub(super) enum StepTime {
     /// A change of the guest's memory.
     Resize(Resize),
     /// DIMMs were inserted or removed.
@@ -41,7 +41,7 @@ pub enum StepTime {
 ///
 /// # Errors
 /// Standard output cannot be written to.
-pub fn print(rows: &[Row], limit_s: u32) -> Result<(), OutputError> {
+pub(super) fn print(rows: &[Row], limit_s: u32) -> Result<(), OutputError> {
     let header =
         ["step", "memory", "device done", "recognised", "in the guest", "requests", "contiguous"];
     let mut table = table(&header, 1);

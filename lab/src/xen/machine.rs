@@ -1,29 +1,25 @@
 //! Boots Xen under QEMU, with the guest as dom0, and parses the guest's output.
 
 use super::xpti::Xpti;
-use crate::qemu::{die_with_parent, host, image};
-use anyhow::{Context, Result, bail, ensure};
+use crate::qemu::{Boot, Event, Figure, Launch, MarkedOperation, Race, Report, Vm, image};
+use anyhow::{Context, Result, ensure};
 use hotmem::Bytes;
 use hotmem_time_limit::scaled;
-use serde::Deserialize;
 use std::{
-    io::{BufRead, BufReader},
+    io::{self, BufRead, BufReader},
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
-    sync::mpsc::{self, RecvTimeoutError},
+    process::Command,
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 const QEMU: &str = "qemu-system-x86_64";
 /// The memory of the machine.
 const MEMORY: Bytes = Bytes::gib(1);
 const DOM0_MEMORY: Bytes = Bytes::mib(512);
-/// Returns the time limit between two lines of the guest. A race takes a second on two CPUs of the host,
-/// and some minutes on fewer.
-fn patience() -> Duration {
-    scaled(Duration::from_secs(900))
-}
+/// The time limit between two reports of the guest on an idle host. A race takes a second on two CPUs,
+/// and some minutes on one.
+const PATIENCE: Duration = Duration::from_secs(900);
 
 /// The images of Xen and of the guest.
 pub struct Machine {
@@ -38,43 +34,6 @@ pub enum Clock {
     Cycles,
     /// Instructions of all CPUs. The CPUs run in turn, and the result is the same in each run.
     Instructions,
-}
-
-/// The cost of a case for a subject, as the guest measured it.
-#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
-pub struct Figure {
-    /// The case, such as `xen-munmap`.
-    pub case: String,
-    /// The subject: `before`, `read-then-clear`, `linux-order` or `hotmem`.
-    pub subject: String,
-    /// The number of entries in a hypercall.
-    pub batch: u64,
-    /// The total number of entries.
-    pub entries: u64,
-    /// The time, in units of the clock.
-    pub cycles: u64,
-    /// The part of `cycles` that was spent in hypercalls. Instructions that trapped do not count.
-    pub in_xen: u64,
-    /// The number of hypercalls.
-    pub hypercalls: u64,
-    /// The number of TLB flushes that the guest requested.
-    pub flushes: u64,
-}
-
-/// The result of a race, in which a CPU unmaps pages and collects their Dirty flags, while another
-/// CPU writes to these pages.
-#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
-pub struct Race {
-    /// The subject: `read-then-clear` or `hotmem`.
-    pub subject: String,
-    /// The number of entries in a hypercall.
-    pub batch: u64,
-    /// The number of times that all pages were unmapped.
-    pub rounds: u64,
-    /// The number of writes by the other CPU.
-    pub writes: u64,
-    /// The number of pages that were written to and were not reported as dirty.
-    pub lost: u64,
 }
 
 /// The page faults and interrupts of an operation. They are counted in QEMU's log, because the
@@ -106,27 +65,11 @@ pub struct Outcome {
     pub points: Vec<String>,
 }
 
-/// An operation between two marks in QEMU's log.
-#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
-struct MarkedOperation {
-    case: String,
-    subject: String,
-    tables: u64,
-}
-
 /// The numbers of page faults and flush interrupts in QEMU's log between two marks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct LogCounts {
     traps: u64,
     flushes: u64,
-}
-
-#[derive(Deserialize)]
-#[serde(tag = "event", rename_all = "lowercase")]
-enum Event {
-    Figure(Figure),
-    Race(Race),
-    Marked(MarkedOperation),
 }
 
 impl Machine {
@@ -152,10 +95,8 @@ impl Machine {
     /// # Errors
     /// The guest fails, gives up, or prints nothing for too long.
     pub fn boot(&self, xpti: Xpti, clock: Clock, options: &str) -> Result<Outcome> {
-        let mut command = self.command(xpti, clock, options)?;
-        command.stderr(Stdio::null());
-        let outcome = read_outcome(start(command)?);
-        outcome.with_context(|| format!("{xpti}, {options}"))
+        let command = self.command(xpti, clock, options)?;
+        read_outcome(launch(command)).with_context(|| format!("{xpti}, {options}"))
     }
 
     /// Boots the guest, which changes and tears down page tables. Counts the guest's page faults
@@ -165,14 +106,13 @@ impl Machine {
     /// As for [`boot`](Self::boot).
     pub fn interrupts(&self, xpti: Xpti) -> Result<Vec<Interrupts>> {
         let mut command = self.command(xpti, Clock::Cycles, "mode=marks")?;
-        // QEMU's log goes to standard error.
-        command.args(["-d", "int"]).stderr(Stdio::piped());
-        let mut qemu = start(command)?;
-        let log = qemu.0.stderr.take().context("QEMU's log is not a pipe")?;
+        command.args(["-d", "int"]);
+        let (log, qemu_log) = io::pipe().context("a pipe for QEMU's log")?;
         let counts = thread::spawn(move || {
             count_between_marks(BufReader::new(log).split(b'\n').map_while(Result::ok))
         });
-        let marked = read_outcome(qemu).context("counting interrupts")?.marked_operations;
+        let launch = Launch { log: Some(qemu_log), ..launch(command) };
+        let marked = read_outcome(launch).context("counting interrupts")?.marked_operations;
         let counts = counts.join().ok().context("reading QEMU's log")?;
         // An operation lies between the first and the second mark, the next one between the third
         // and the fourth, and so on.
@@ -209,20 +149,13 @@ impl Machine {
                 command.args(["-accel", "tcg,thread=single", "-icount", "shift=0,sleep=off"])
             }
         };
-        command.args(["-m", &format!("{}M", MEMORY.0 >> 20), "-display", "none"]);
-        command.args(["-serial", "stdio", "-no-reboot", "-nodefaults", "-no-user-config"]);
-        command.arg("-kernel").arg(&self.xen).args(["-append", &xen_options]);
-        command.args(["-initrd", &format!("{name} {options}")]);
+        command.args(["-m", &format!("{}M", MEMORY.0 >> 20)]);
+        let initrd = PathBuf::from(format!("{name} {options}"));
+        let append = [xen_options];
+        Boot { kernel: &self.xen, initrd: Some(&initrd), append: &append }.add_to(&mut command);
         directory.map(|directory| command.current_dir(directory));
         Ok(command)
     }
-}
-
-fn start(mut command: Command) -> Result<Qemu> {
-    host::ensure_available(MEMORY)?;
-    command.stdin(Stdio::null()).stdout(Stdio::piped());
-    die_with_parent(&mut command);
-    Ok(Qemu(command.spawn().with_context(|| format!("{QEMU} could not be started"))?))
 }
 
 /// Counts page faults and Xen's flush interrupts (`INVALIDATE_TLB_VECTOR`) before the first mark,
@@ -243,98 +176,31 @@ fn count_between_marks(log: impl Iterator<Item = Vec<u8>>) -> Vec<LogCounts> {
     counts
 }
 
-/// QEMU's process. Dropping this value kills it.
-struct Qemu(Child);
-
-impl Drop for Qemu {
-    fn drop(&mut self) {
-        // Both calls fail only if QEMU has already ended.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+/// Returns a machine with this command. It has no time limit for its end, because the machine is
+/// killed after the guest's verdict.
+fn launch(command: Command) -> Launch {
+    Launch { host_memory: MEMORY, ..Launch::new(command, scaled(PATIENCE)) }
 }
 
-/// Reads the guest's output until its verdict.
-fn read_outcome(mut qemu: Qemu) -> Result<Outcome> {
-    let stdout = qemu.0.stdout.take().context("QEMU's output is not a pipe")?;
-    let (sender, lines) = mpsc::channel();
-    thread::spawn(move || {
-        for line in BufReader::new(stdout).split(b'\n').map_while(Result::ok) {
-            if sender.send(String::from_utf8_lossy(&line).into_owned()).is_err() {
-                return;
-            }
-        }
-    });
+/// Starts QEMU, and reads the guest's reports until its verdict.
+fn read_outcome(launch: Launch) -> Result<Outcome> {
+    let mut vm = Vm::launch(launch)?;
     let mut outcome = Outcome::default();
-    let (mut tail, mut failures) = (Vec::new(), Vec::new());
-    let mut last_line_time = Instant::now();
     loop {
-        let line = match lines.recv_timeout(patience().saturating_sub(last_line_time.elapsed())) {
-            Ok(line) => line,
-            Err(RecvTimeoutError::Timeout) => {
-                bail!("the guest printed nothing for {:?} after: {tail:?}", patience())
-            }
-            Err(RecvTimeoutError::Disconnected) => {
-                bail!("QEMU ended without the guest's verdict: {tail:?}")
-            }
-        };
-        last_line_time = Instant::now();
-        let line = line.trim();
-        if let Some(point) = line.strip_prefix("ok ") {
-            outcome.points.push(point.into());
-        } else if line.starts_with("not ok ") || line.starts_with("Bail out! ") {
-            failures.push(line.to_owned());
-        } else if line.starts_with('{') {
-            let event = serde_json::from_str(line);
-            match event.with_context(|| format!("the guest's event cannot be parsed: {line}"))? {
-                Event::Figure(figure) => outcome.figures.push(figure),
-                Event::Race(race) => outcome.races.push(race),
-                Event::Marked(marked) => outcome.marked_operations.push(marked),
-            }
-        } else if line == "hotmem: PASS" && failures.is_empty() {
-            return Ok(outcome);
-        } else if line.starts_with("hotmem: ") || line.contains("Domain 0 crashed") {
-            bail!("the guest failed: {failures:?} {line}");
+        match vm.next_report("verdict")? {
+            Report::Passed(point) => outcome.points.push(point),
+            Report::Event(Event::Figure(figure)) => outcome.figures.push(figure),
+            Report::Event(Event::Race(race)) => outcome.races.push(race),
+            Report::Event(Event::Marked(marked)) => outcome.marked_operations.push(marked),
+            Report::Verdict(_) => return Ok(outcome),
+            _ => {}
         }
-        tail.push(line.to_owned());
-        tail.drain(..tail.len().saturating_sub(5));
-    }
-}
-
-impl Figure {
-    /// Returns the cycles or instructions for each entry.
-    #[must_use]
-    pub fn per_entry(&self) -> f64 {
-        self.per_entry_of(self.cycles)
-    }
-
-    /// Returns the cycles or instructions for each entry that were spent in hypercalls.
-    #[must_use]
-    pub fn per_entry_in_xen(&self) -> f64 {
-        self.per_entry_of(self.in_xen)
-    }
-
-    #[expect(clippy::cast_precision_loss, reason = "the result is printed")]
-    fn per_entry_of(&self, count: u64) -> f64 {
-        count as f64 / self.entries.max(1) as f64
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn events_of_the_guest_are_parsed() {
-        let figure = r#"{"event":"figure","case":"xen-exit","subject":"hotmem","batch":512,"entries":4,"cycles":10,"in_xen":7,"hypercalls":3,"flushes":1}"#;
-        let Event::Figure(figure) = serde_json::from_str(figure).unwrap() else { panic!() };
-        assert_eq!((figure.per_entry(), figure.flushes), (2.5, 1));
-        let race =
-            r#"{"event":"race","subject":"hotmem","batch":1,"rounds":2,"writes":7,"lost":0}"#;
-        assert!(
-            matches!(serde_json::from_str(race).unwrap(), Event::Race(race) if race.writes == 7)
-        );
-    }
 
     #[test]
     fn page_faults_and_flushes_are_counted_for_each_mark() {

@@ -5,7 +5,8 @@
 mod machine;
 mod xpti;
 
-pub use machine::{Clock, Figure, Interrupts, Machine, Outcome, Race};
+pub use crate::qemu::{Figure, Race};
+pub use machine::{Clock, Interrupts, Machine, Outcome};
 pub use xpti::Xpti;
 
 use crate::{

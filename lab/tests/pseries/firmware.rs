@@ -7,14 +7,14 @@
 //! machine's memory by QEMU's monitor.
 
 use hotmem_dlpar::Version;
-use hotmem_lab::patience;
-use qapi::{Command, Qmp, Stream, qmp};
+use hotmem_lab::{
+    patience,
+    qemu::{Launch, Vm},
+};
 use std::{
     fs,
-    io::{BufReader, BufWriter},
-    os::{fd::OwnedFd, unix::net::UnixStream},
     path::{Path, PathBuf},
-    process::{self, Child, Stdio},
+    process::{self, Command},
     sync::atomic::{AtomicU32, Ordering},
     time::{Duration, Instant},
 };
@@ -53,14 +53,12 @@ pub(crate) fn device_tree(version: Version, args: &[&str]) -> Vec<u8> {
     let dir = Directory::new();
     let firmware = dir.0.join("firmware");
     fs::write(&firmware, image(version)).unwrap();
-    let mut qemu = Qemu::start(&firmware, args);
+    let mut qemu = start(&firmware, args);
     let start = Instant::now();
     loop {
-        let returned = qemu.read_memory(
-            RETURN_VALUE_ADDRESS as u64,
-            NOT_RETURNED.len(),
-            &dir.0.join("returned"),
-        );
+        let file = dir.0.join("returned");
+        let returned =
+            read_memory(&mut qemu, RETURN_VALUE_ADDRESS as u64, NOT_RETURNED.len(), &file);
         if returned != NOT_RETURNED {
             assert_eq!(returned, [0; 8], "the hypercall failed");
             break;
@@ -68,7 +66,7 @@ pub(crate) fn device_tree(version: Version, args: &[&str]) -> Vec<u8> {
         assert!(start.elapsed() < patience(), "the firmware hangs");
         std::thread::sleep(Duration::from_millis(10));
     }
-    let answer = qemu.read_memory(ANSWER_ADDRESS, ANSWER_SIZE, &dir.0.join("answer"));
+    let answer = read_memory(&mut qemu, ANSWER_ADDRESS, ANSWER_SIZE, &dir.0.join("answer"));
     let tree = &answer[4..];
     let len = u32::from_be_bytes(tree[4..8].try_into().unwrap());
     tree[..usize::try_from(len).unwrap()].to_vec()
@@ -106,52 +104,19 @@ fn support_vectors(version: Version) -> Vec<u8> {
     support
 }
 
-/// A running QEMU. Dropping this value kills it.
-struct Qemu {
-    child: Child,
-    qmp: Qmp<Stream<BufReader<UnixStream>, BufWriter<UnixStream>>>,
+fn start(firmware: &Path, args: &[&str]) -> Vm {
+    let mut command = Command::new(QEMU);
+    command.args(["-nodefaults", "-display", "none", "-accel", "tcg"]);
+    command.args(["-chardev", "socket,id=monitor,fd=0", "-mon", "chardev=monitor,mode=control"]);
+    command.args(["-M", "pseries,cap-ccf-assist=off", "-bios"]).arg(firmware).args(args);
+    let started = Vm::launch(Launch::new(command, patience()));
+    started.unwrap_or_else(|error| panic!("{QEMU} {}: {error}", args.join(" ")))
 }
 
-impl Qemu {
-    fn start(firmware: &Path, args: &[&str]) -> Qemu {
-        let (monitor, qemu_monitor) = UnixStream::pair().unwrap();
-        monitor.set_read_timeout(Some(patience())).unwrap();
-        let mut command = process::Command::new(QEMU);
-        command.args(["-nodefaults", "-display", "none", "-accel", "tcg", "-qmp", "stdio"]);
-        command.args(["-M", "pseries,cap-ccf-assist=off", "-bios"]).arg(firmware).args(args);
-        command
-            .stdin(OwnedFd::from(qemu_monitor.try_clone().unwrap()))
-            .stdout(OwnedFd::from(qemu_monitor));
-        let child = command.stderr(Stdio::null()).spawn().expect(QEMU);
-        // The command owns QEMU's end of the socket. Drop it, so that the socket is closed when
-        // QEMU ends.
-        drop(command);
-        let reader = BufReader::new(monitor.try_clone().unwrap());
-        let mut qemu = Qemu { child, qmp: Qmp::new(Stream::new(reader, BufWriter::new(monitor))) };
-        qemu.qmp.handshake().unwrap_or_else(|error| panic!("{QEMU} {}: {error}", args.join(" ")));
-        qemu
-    }
-
-    /// Returns the machine's memory at `address`, which QEMU writes to `file`.
-    fn read_memory(&mut self, address: u64, len: usize, file: &Path) -> Vec<u8> {
-        let filename = file.to_str().unwrap().to_owned();
-        self.execute(&qmp::pmemsave { val: address, size: len as u64, filename });
-        fs::read(file).unwrap()
-    }
-
-    fn execute<C: Command>(&mut self, command: &C) -> C::Ok {
-        let answer = self.qmp.execute(command).unwrap();
-        self.qmp.events().for_each(drop);
-        answer
-    }
-}
-
-impl Drop for Qemu {
-    fn drop(&mut self) {
-        // Both calls fail only if QEMU has already ended.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+/// Returns the machine's memory at `address`, which QEMU writes to `file`.
+fn read_memory(qemu: &mut Vm, address: u64, len: usize, file: &Path) -> Vec<u8> {
+    qemu.monitor_line(&format!("pmemsave {address:#x} {len} \"{}\"", file.display())).unwrap();
+    fs::read(file).unwrap()
 }
 
 /// A new temporary directory. Dropping this value removes it.

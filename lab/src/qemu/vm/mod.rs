@@ -2,7 +2,7 @@
 //!
 //! | file | contents |
 //! |---|---|
-//! | `mod.rs` | start and end of the machine, requests to its devices, the guest's output |
+//! | `mod.rs` | start and end of the machine, commands for QEMU's monitor, the guest's output |
 //! | `dimms.rs` | DIMMs that are inserted and removed |
 //! | `resize.rs` | changes of the guest's memory, and the time that they take |
 
@@ -13,22 +13,19 @@ pub use dimms::Dimm;
 pub use resize::Resize;
 
 use super::{
-    Config, Error, Event, Report,
+    Error, Event, HostEvent, Launch, Report,
     console::{Console, NoLine},
     monitor::Monitor,
     process::{Qemu, exit_limit},
 };
 use hotmem::Bytes;
+use serde_json::{Value, json};
 use std::{
     io,
     os::{fd::OwnedFd, unix::net::UnixStream},
     process::Stdio,
     time::{Duration, Instant},
 };
-
-/// QEMU's exit status if the guest's verdict is PASS. The guest then writes 0x10 to QEMU's device
-/// `isa-debug-exit`, and QEMU exits with 2 × 0x10 + 1.
-const PASS_STATUS: i32 = 33;
 
 /// A running virtual machine. Dropping this value kills it.
 pub struct Vm {
@@ -37,6 +34,7 @@ pub struct Vm {
     console: Console,
     started: Instant,
     patience: Duration,
+    pass_status: i32,
     /// Whether the next line may be incomplete, because a migrated guest has printed the start of
     /// it on the source machine.
     is_line_cut: bool,
@@ -65,35 +63,46 @@ pub enum Observation<'a> {
 type Watcher = Box<dyn FnMut(Observation<'_>) + Send>;
 
 impl Vm {
-    /// Starts the machine. QEMU is killed when the calling thread ends.
+    /// Starts the machine with this configuration. QEMU is killed when the calling thread ends.
     ///
     /// # Errors
     /// [`Error`]: there is no QEMU, the host has too little memory, or QEMU reports an error.
-    pub fn start(config: &Config) -> Result<Vm, Error> {
-        super::host::ensure_available(config.host_memory())?;
+    pub fn start<'c, C>(config: &'c C) -> Result<Vm, Error>
+    where
+        Launch: From<&'c C>,
+    {
+        Vm::launch(config.into())
+    }
+
+    /// Starts a machine, as [`start`](Self::start) does.
+    ///
+    /// # Errors
+    /// As for [`start`](Self::start).
+    pub fn launch(launch: Launch) -> Result<Vm, Error> {
+        let Launch { mut command, host_memory, patience, pass_status, is_line_cut, cgroup, log } =
+            launch;
+        super::host::ensure_available(host_memory)?;
         let (monitor, qemu_monitor) = UnixStream::pair().map_err(Error::Start)?;
         let (console, qemu_console) = io::pipe().map_err(Error::Start)?;
-        let mut command = config.command();
-        command.stdin(OwnedFd::from(qemu_monitor)).stdout(qemu_console).stderr(Stdio::piped());
+        command.stdin(OwnedFd::from(qemu_monitor)).stdout(qemu_console);
+        command.stderr(log.map_or_else(Stdio::piped, Stdio::from));
         let started = Instant::now();
-        let mut qemu = Qemu::start(command, config.cgroup.clone())?;
+        let mut qemu = Qemu::start(command, cgroup)?;
         let mut console = Console::new(console);
-        match Monitor::new(monitor, config.patience) {
-            Ok(monitor) => {
-                let patience = config.patience;
-                Ok(Vm {
-                    qemu,
-                    monitor,
-                    console,
-                    started,
-                    patience,
-                    is_line_cut: config.incoming_state.is_some(),
-                    failed_point: None,
-                    delay_reason: None,
-                    metadata: None,
-                    watcher: None,
-                })
-            }
+        match Monitor::new(monitor, patience) {
+            Ok(monitor) => Ok(Vm {
+                qemu,
+                monitor,
+                console,
+                started,
+                patience,
+                pass_status,
+                is_line_cut,
+                failed_point: None,
+                delay_reason: None,
+                metadata: None,
+                watcher: None,
+            }),
             Err(error) => {
                 // If the guest does not support this machine, it may end before the monitor
                 // answers. Then the guest's reason is the error.
@@ -151,6 +160,27 @@ impl Vm {
         }
     }
 
+    /// Waits for the first line of the console for which `select` returns a value. Callers that
+    /// boot a kernel without events, such as Linux on pseries, use this.
+    ///
+    /// # Errors
+    /// As for [`wait`](Self::wait).
+    pub fn wait_for_line<T>(
+        &mut self,
+        awaited: &str,
+        limit: Duration,
+        mut select: impl FnMut(&str) -> Option<T>,
+    ) -> Result<(T, Duration), Error> {
+        let deadline = Instant::now() + limit;
+        loop {
+            let patience = deadline.saturating_duration_since(Instant::now());
+            let (time, line) = self.line(patience)?.ok_or_else(|| self.hang(awaited))?;
+            if let Some(value) = select(&line) {
+                return Ok((value, time - self.started));
+            }
+        }
+    }
+
     /// Waits for the guest's first line and returns the time from QEMU's start to it.
     ///
     /// # Errors
@@ -160,48 +190,12 @@ impl Vm {
         Ok(time - self.started)
     }
 
-    /// Sets the device's requested size to `target`, and does not wait for the guest. If the guest
-    /// has ended, this call succeeds, and the next call returns an error.
+    /// Waits for the guest's next report. Errors name the event `awaited`.
     ///
     /// # Errors
-    /// QEMU refuses the request, for example because `target` is not a multiple of the block size.
-    pub fn request(&mut self, target: Bytes) -> Result<(), Error> {
-        self.request_of(0, target)
-    }
-
-    /// Requests `target` of device `n`, as [`request`](Self::request) does of device 0.
-    ///
-    /// # Errors
-    /// As for [`request`](Self::request).
-    pub fn request_of(&mut self, n: usize, target: Bytes) -> Result<(), Error> {
-        if n == 0 {
-            self.notify(Observation::Requested(target));
-        }
-        match self.monitor.request(n, target) {
-            // If this is the guest's last request, QEMU may exit before it answers.
-            Err(Error::Monitor(error)) if !timed_out(&error) => Ok(()),
-            answer => answer.map_err(|error| self.cause_of(error)),
-        }
-    }
-
-    /// Returns the size that the device has plugged.
-    ///
-    /// # Errors
-    /// QEMU does not answer.
-    pub fn device_size(&mut self) -> Result<Bytes, Error> {
-        self.device_size_of(0)
-    }
-
-    /// Returns the size that device `n` has plugged.
-    ///
-    /// # Errors
-    /// As for [`device_size`](Self::device_size).
-    pub fn device_size_of(&mut self, n: usize) -> Result<Bytes, Error> {
-        let size = self.monitor.size(n).map_err(|error| self.cause_of(error))?;
-        if n == 0 {
-            self.notify(Observation::Plugged(size));
-        }
-        Ok(size)
+    /// As for [`wait`](Self::wait).
+    pub fn next_report(&mut self, awaited: &str) -> Result<Report, Error> {
+        Ok(self.next(awaited, Instant::now() + self.patience)?.1)
     }
 
     /// Executes a command line in QEMU's human monitor, such as `device_add`.
@@ -209,7 +203,7 @@ impl Vm {
     /// # Errors
     /// [`Error::Refused`] with the monitor's output, if the monitor prints anything.
     pub fn monitor_line(&mut self, line: &str) -> Result<(), Error> {
-        let reason = self.monitor.line(line).map_err(|error| self.cause_of(error))?;
+        let reason = self.query_monitor(line)?;
         let reason = reason.trim();
         if reason.is_empty() {
             return Ok(());
@@ -223,7 +217,30 @@ impl Vm {
     /// # Errors
     /// QEMU does not answer.
     pub fn query_monitor(&mut self, line: &str) -> Result<String, Error> {
-        self.monitor.line(line).map_err(|error| self.cause_of(error))
+        let answer = self.execute("human-monitor-command", &json!({ "command-line": line }))?;
+        Ok(answer.as_str().unwrap_or_default().to_owned())
+    }
+
+    /// Executes a command of QEMU's monitor, and returns the answer.
+    ///
+    /// # Errors
+    /// QEMU refuses the command or does not answer.
+    pub(crate) fn execute(&mut self, command: &str, arguments: &Value) -> Result<Value, Error> {
+        self.monitor.execute(command, arguments).map_err(|error| self.cause_of(error))
+    }
+
+    /// Returns the events about devices that QEMU has sent since the last call.
+    ///
+    /// # Errors
+    /// QEMU does not answer.
+    pub(crate) fn device_events(&mut self) -> Result<Vec<HostEvent>, Error> {
+        self.execute("query-status", &json!({}))?;
+        Ok(self.monitor.take_events())
+    }
+
+    /// Returns the time limit of a wait for an event.
+    pub(crate) fn patience(&self) -> Duration {
+        self.patience
     }
 
     /// Waits for the guest's verdict and for QEMU's exit. Returns the size of all metadata that the
@@ -235,7 +252,7 @@ impl Vm {
         let deadline = Instant::now() + self.patience;
         while self.next("verdict", deadline)?.1 != Report::Verdict(true) {}
         match self.qemu.exit_status() {
-            Some(status) if status.code() == Some(PASS_STATUS) => Ok(self.metadata),
+            Some(status) if status.code() == Some(self.pass_status) => Ok(self.metadata),
             Some(status) => Err(Error::Status(status)),
             None => Err(self.hang("end after its verdict")),
         }
@@ -247,22 +264,29 @@ impl Vm {
         self.poll(patience)?.ok_or_else(|| self.hang(awaited))
     }
 
-    /// Returns the next line if it arrives within `patience`. Returns an error if the line reports
-    /// that the guest failed.
-    fn poll(&mut self, patience: Duration) -> Result<Option<(Instant, Report)>, Error> {
-        let (time, line) = match self.console.next(patience) {
-            Ok(line) => line,
-            Err(NoLine::Timeout) => return Ok(None),
+    /// Returns the next line if it arrives within `patience`.
+    fn line(&mut self, patience: Duration) -> Result<Option<(Instant, String)>, Error> {
+        match self.console.next(patience) {
+            Ok(line) => Ok(Some(line)),
+            Err(NoLine::Timeout) => Ok(None),
             Err(NoLine::Closed) => {
                 let ended = self.qemu.exit_error("the event that was waited for", &self.console);
-                return Err(ended.unwrap_or_else(|| self.hang("end after its console closed")));
+                Err(ended.unwrap_or_else(|| self.hang("end after its console closed")))
             }
-        };
+        }
+    }
+
+    /// Returns the report in the next line, if the line arrives within `patience`. Returns an error if
+    /// it reports that the guest failed.
+    fn poll(&mut self, patience: Duration) -> Result<Option<(Instant, Report)>, Error> {
+        let Some((time, line)) = self.line(patience)? else { return Ok(None) };
         let is_line_cut = std::mem::take(&mut self.is_line_cut);
         let report = match Report::parse(&line) {
             Err(_) if is_line_cut => return self.poll(patience),
             Ok(Report::BailOut(reason)) => return Err(Error::BailOut(reason)),
-            Ok(Report::Verdict(false)) => return Err(Error::Failed(self.failed_point.take())),
+            Ok(Report::Verdict(passed)) if !passed || self.failed_point.is_some() => {
+                return Err(Error::Failed(self.failed_point.take()));
+            }
             Ok(report) => report,
             Err(source) => return Err(Error::Garbled { line, source }),
         };
@@ -299,11 +323,7 @@ impl Vm {
         error
     }
 
-    fn hang(&self, awaited: &str) -> Error {
+    pub(crate) fn hang(&self, awaited: &str) -> Error {
         Error::Hang { awaited: awaited.into(), wait: self.patience, output: self.console.tail() }
     }
-}
-
-fn timed_out(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
 }

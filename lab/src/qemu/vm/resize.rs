@@ -1,9 +1,13 @@
 //! Changes the memory of a running guest and measures the time.
 
-use super::Vm;
+use super::{Observation, Vm};
 use crate::qemu::{Error, Event, Report, Zone};
 use hotmem::Bytes;
-use std::time::{Duration, Instant};
+use serde_json::json;
+use std::{
+    io,
+    time::{Duration, Instant},
+};
 
 /// The minimal interval between two queries of the device's size. Queries without a pause would
 /// slow the guest.
@@ -37,6 +41,57 @@ pub struct Resize {
 }
 
 impl Vm {
+    /// Sets the device's requested size to `target`, and does not wait for the guest. If the guest
+    /// has ended, this call succeeds, and the next call returns an error.
+    ///
+    /// # Errors
+    /// QEMU refuses the request, for example because `target` is not a multiple of the block size.
+    pub fn request(&mut self, target: Bytes) -> Result<(), Error> {
+        self.request_of(0, target)
+    }
+
+    /// Requests `target` of device `n`, as [`request`](Self::request) does of device 0.
+    ///
+    /// # Errors
+    /// As for [`request`](Self::request).
+    pub fn request_of(&mut self, n: usize, target: Bytes) -> Result<(), Error> {
+        if n == 0 {
+            self.notify(Observation::Requested(target));
+        }
+        let property =
+            json!({ "path": device_path(n), "property": "requested-size", "value": target.0 });
+        match self.monitor.execute("qom-set", &property) {
+            // If this is the guest's last request, QEMU may exit before it answers.
+            Err(Error::Monitor(error)) if !timed_out(&error) => Ok(()),
+            answer => answer.map(drop).map_err(|error| self.cause_of(error)),
+        }
+    }
+
+    /// Returns the size that the device has plugged.
+    ///
+    /// # Errors
+    /// QEMU does not answer.
+    pub fn device_size(&mut self) -> Result<Bytes, Error> {
+        self.device_size_of(0)
+    }
+
+    /// Returns the size that device `n` has plugged.
+    ///
+    /// # Errors
+    /// As for [`device_size`](Self::device_size).
+    pub fn device_size_of(&mut self, n: usize) -> Result<Bytes, Error> {
+        const GET: &str = "qom-get";
+        let size = self.execute(GET, &json!({ "path": device_path(n), "property": "size" }))?;
+        let size = size.as_u64().map(Bytes).ok_or_else(|| Error::Refused {
+            command: GET.into(),
+            reason: format!("the answer {size} is not a size"),
+        })?;
+        if n == 0 {
+            self.notify(Observation::Plugged(size));
+        }
+        Ok(size)
+    }
+
     /// Requests `target` of the device and waits until the device has `target` plugged and the
     /// guest has reported it.
     ///
@@ -135,4 +190,13 @@ impl Vm {
             }
         }
     }
+}
+
+/// Returns the QOM path of virtio-mem device `n`.
+fn device_path(n: usize) -> String {
+    format!("/machine/peripheral/vmem{n}")
+}
+
+fn timed_out(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
 }

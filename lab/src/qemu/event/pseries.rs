@@ -1,77 +1,6 @@
-//! The events that the pseries guest prints on its console.
+//! The end of a request of the pseries guest.
 
 use serde::Deserialize;
-
-/// An event in the guest. Sizes are in bytes. *The table* is the guest's table of LMBs, which it reads
-/// from the device tree.
-#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
-#[serde(tag = "event", rename_all = "lowercase")]
-pub enum Event {
-    /// The kernel has booted and handles events.
-    Ready {
-        /// The boot memory that is not in the table's LMBs.
-        boot_memory: u64,
-        /// The number of LMBs in the table.
-        lmbs: u32,
-        /// The size of an LMB.
-        lmb_size: u64,
-        /// The number of the table's LMBs that are assigned.
-        assigned: u64,
-        /// The online memory.
-        online: u64,
-    },
-    /// The guest has received a request from the host.
-    #[serde(rename = "asked")]
-    Requested {
-        /// `add` or `remove`.
-        change: String,
-        /// `count`, `index` or `count-indexed`.
-        by: String,
-        /// The DRC index of the first LMB, or 0 for a request by count.
-        first: u32,
-        /// The number of LMBs.
-        count: u32,
-    },
-    /// A request has ended.
-    Done(RequestEnd),
-    /// An event log from the firmware could not be parsed.
-    Garbled {
-        /// The reason.
-        #[serde(rename = "why")]
-        reason: String,
-    },
-    /// An event log from the firmware was not about memory.
-    Ignored,
-    /// The guest has written patterns to memory.
-    Touched {
-        /// The size.
-        bytes: u64,
-        /// The time that the writes took, in nanoseconds.
-        ns: u64,
-    },
-    /// The guest has read memory again, and all patterns were intact.
-    Verified {
-        /// The size.
-        bytes: u64,
-    },
-    /// The guest has reported free memory to the host.
-    Reported {
-        /// The size.
-        bytes: u64,
-        /// The number of requests to the balloon device.
-        requests: u64,
-    },
-    /// The balloon has reached the size that the host requests.
-    Inflated {
-        /// The requested size.
-        target: u64,
-        /// The size.
-        held: u64,
-    },
-    /// An event that this version cannot parse.
-    #[serde(other)]
-    Unknown,
-}
 
 /// The end of a request.
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
@@ -119,7 +48,7 @@ pub struct RequestEnd {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use crate::qemu::Event;
 
     #[test]
     fn ends_of_successful_and_failed_requests_are_parsed() {

@@ -1,8 +1,8 @@
 //! `hotmem vm --arch pseries`, which adds and removes DIMMs and measures the time of each step.
 
-use super::{Config, Dimm, Event, HostEvent, Vm, config::SLOTS};
-use crate::qemu::{Error, Resize, image};
-use crate::vm::rows::{Row, StepTime};
+use super::rows::{Row, StepTime};
+use crate::pseries::{Config, Dimm, SLOTS};
+use crate::qemu::{Error, Event, HostEvent, Resize, Vm, image};
 use anyhow::{Result, bail};
 use hotmem::Bytes;
 use std::{
@@ -11,27 +11,27 @@ use std::{
 };
 
 /// The size of an LMB in all versions of QEMU.
-pub const LMB: Bytes = Bytes::mib(256);
+const LMB: Bytes = Bytes::mib(256);
 /// The minimal size of a DIMM, except of the last one.
 const MIN_DIMM: Bytes = Bytes::gib(4);
 
 /// The parameters of a run.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub(super) struct Plan {
     /// The path of the guest's image. If this is `None`, the image is built from the workspace.
-    pub image: Option<PathBuf>,
+    pub(super) image: Option<PathBuf>,
     /// The boot memory.
-    pub boot_memory: Bytes,
+    pub(super) boot_memory: Bytes,
     /// The size of the memory to plug.
-    pub plug: Bytes,
+    pub(super) plug: Bytes,
     /// The size that the guest fills with patterns in all, divided equally among the DIMMs.
-    pub touch: Option<Bytes>,
+    pub(super) touch: Option<Bytes>,
     /// The online type of plugged memory, as on the guest's command line.
-    pub online: &'static str,
+    pub(super) online: &'static str,
     /// The number of steps. The first step plugs the memory, the second unplugs it, and so on.
-    pub steps: u32,
+    pub(super) steps: u32,
     /// Whether an instruction takes a nanosecond of the guest's time.
-    pub icount: bool,
+    pub(super) icount: bool,
 }
 
 impl Plan {
@@ -56,7 +56,7 @@ impl Plan {
 ///
 /// # Errors
 /// [`Error`], or the size to plug is not a multiple of an LMB.
-pub fn run(plan: &Plan, mut begin_step: impl FnMut(&str)) -> Result<(Duration, Vec<Row>)> {
+pub(super) fn run(plan: &Plan, mut begin_step: impl FnMut(&str)) -> Result<(Duration, Vec<Row>)> {
     if plan.plug == Bytes::ZERO || !plan.plug.0.is_multiple_of(LMB.0) {
         bail!("--plug {}: the size must be whole LMBs of {LMB}", plan.plug);
     }
@@ -118,7 +118,7 @@ fn add(vm: &mut Vm, dimms: &[Dimm], touches: bool) -> Result<StepResult, Error> 
         if touches {
             let (bytes, time) = vm
                 .wait("end of the touching", |event| match *event {
-                    Event::Touched { bytes, ns } => Some((Bytes(bytes), Duration::from_nanos(ns))),
+                    Event::Touched { bytes, time } => Some((Bytes(bytes), time.into())),
                     _ => None,
                 })?
                 .0;

@@ -1,7 +1,7 @@
 //! `hotmem hosted`, which plugs and unplugs memory of a simulated machine in this process.
 
-use super::{Hosted, HostedError, ThreadCpus};
 use crate::{
+    hosted::{Hosted, HostedError, ThreadCpus},
     lsmem::Listing,
     size,
     table::{table, time},
