@@ -1,6 +1,9 @@
 //! `hotmem bench heap`: measures allocating and freeing small objects on a kernel's heap, and
 //! compares with other heaps behind the same kind of lock.
 
+#[cfg(feature = "report")]
+pub(crate) mod section;
+
 use super::frames::cpu_time;
 use super::record::{self, Metric, Record, Sample};
 use super::results;
@@ -21,6 +24,9 @@ use std::{
     thread,
 };
 use talc::{TalcLock, source::Manual};
+
+/// The name of the bench in its records.
+const NAME: &str = "heap";
 
 /// Arguments of `hotmem bench heap`.
 #[derive(clap::Args)]
@@ -92,7 +98,7 @@ impl FreeOrder {
 pub(super) fn run(args: &Args) -> Result<()> {
     let measure = |sample: &mut Sample| measure_all(args, sample);
     let print = |records: &[Record]| Ok(record::print(records)?);
-    results::collect("heap", args.json.as_deref(), measure, print)
+    results::collect(NAME, args.json.as_deref(), measure, print)
 }
 
 /// Measures all cases.

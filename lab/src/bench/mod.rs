@@ -2,23 +2,25 @@
 
 mod callgrind;
 mod compare;
-mod contiguity;
-mod dlpar;
-mod fragmentation;
-mod frames;
-mod heap;
-mod memmap;
+pub(crate) mod contiguity;
+pub(crate) mod dlpar;
+pub(crate) mod fragmentation;
+pub(crate) mod frames;
+pub(crate) mod heap;
+pub(crate) mod memmap;
 mod nvdimm;
 mod packing;
-mod ports;
+pub(crate) mod ports;
 mod random;
 pub mod record;
-mod reporting;
+pub(crate) mod reporting;
 mod results;
+#[cfg(feature = "report")]
+pub(crate) mod section;
 mod subject;
-mod tails;
-mod teardown;
-mod vm;
+pub(crate) mod tails;
+pub(crate) mod teardown;
+pub(crate) mod vm;
 
 use anyhow::Result;
 

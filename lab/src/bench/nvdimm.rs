@@ -17,6 +17,9 @@ use hotmem::Bytes;
 use indicatif::ProgressBar;
 use std::{path::PathBuf, time::Duration};
 
+/// The name of the bench in its records.
+pub(super) const NAME: &str = "nvdimm";
+
 /// Arguments of `hotmem bench nvdimm`.
 #[derive(clap::Args)]
 pub struct Args {
@@ -79,12 +82,12 @@ enum Measure {
 }
 
 /// The time of writing the descriptors.
-const TIME: Metric = ("time", "s");
+pub(super) const TIME: Metric = ("time", "s");
 /// The time of the whole bind, including its page tables.
-const BIND_TIME: Metric = ("bind_time", "s");
+pub(super) const BIND_TIME: Metric = ("bind_time", "s");
 /// The time of the device's first bind.
 const FIRST_TIME: Metric = ("first_time", "s");
-const INSTRUCTIONS: Metric = ("instructions_per_frame", "count");
+pub(super) const INSTRUCTIONS: Metric = ("instructions_per_frame", "count");
 const BIND_INSTRUCTIONS: Metric = ("bind_instructions_per_frame", "count");
 /// The mean number of bytes written to describe a frame.
 const WRITTEN: Metric = ("written_per_frame", "B");
@@ -112,7 +115,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
         say!()?;
         Ok(print_side_by_side(records, args)?)
     };
-    results::collect("nvdimm", args.json.as_deref(), measure, print)
+    results::collect(NAME, args.json.as_deref(), measure, print)
 }
 
 /// Measures all cases.

@@ -1,6 +1,9 @@
 //! `hotmem bench ports`: measures other kernels that use Hotmem, while the host changes their
 //! memory.
 
+#[cfg(feature = "report")]
+pub(crate) mod section;
+
 use super::{
     record::{self, Metric, Record, Sample},
     results,
@@ -16,6 +19,9 @@ use clap::ValueEnum;
 use hotmem::Bytes;
 use indicatif::ProgressBar;
 use std::{fmt, path::PathBuf};
+
+/// The name of the bench in its records.
+const NAME: &str = "ports";
 
 /// Arguments of `hotmem bench ports`.
 #[derive(clap::Args)]
@@ -123,7 +129,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
         }
         Ok(())
     };
-    results::collect("ports", args.json.as_deref(), measure, print)
+    results::collect(NAME, args.json.as_deref(), measure, print)
 }
 
 struct Bench<'a> {

@@ -126,9 +126,10 @@ fn section_markup<'a>(
     let shows_external = peers.any(|peer| is_external(peer.name));
     let plots = section.plots.iter().map(|plot| figure(plot, lookup));
     let plots = plots.collect::<Result<Vec<_>>>()?;
-    let steps = records.steps.iter().filter(|bench_run| section.steps.contains(&&*bench_run.step));
+    let has_step = |name: &str| section.steps.iter().any(|step| step.name == name);
+    let steps = records.steps.iter().filter(|bench_run| has_step(&bench_run.step));
     let not_measured: Vec<_> =
-        records.missing.iter().filter(|missing| section.steps.contains(&&*missing.step)).collect();
+        records.missing.iter().filter(|missing| has_step(&missing.step)).collect();
     Ok(html! {
         section id=(section.id) {
             h2 { (section.title) }

@@ -21,9 +21,8 @@ use self::{
     external_figures::ExternalFigures,
     file::{Records, fnv, write_atomically},
     machine::Machine,
-    plan::{STEPS, Step},
     run::{PARTIAL_RECORDS_FILE, PartialFile},
-    sections::{SECTIONS, Section},
+    sections::{SECTIONS, Section, Step},
 };
 use anyhow::{Context, Result, bail};
 use std::{
@@ -97,10 +96,10 @@ pub fn run(args: &Args) -> Result<()> {
 
 impl Args {
     fn measure(&self) -> Result<Records> {
-        let unknown = self.only.iter().find(|name| !STEPS.iter().any(|step| is_named(step, name)));
+        let unknown = self.only.iter().find(|name| !plan::steps().any(|step| is_named(step, name)));
         if let Some(unknown) = unknown {
             let sections = SECTIONS.iter().map(|section| section.id);
-            let names: BTreeSet<_> = sections.chain(STEPS.iter().map(|step| step.name)).collect();
+            let names: BTreeSet<_> = sections.chain(plan::steps().map(|step| step.name)).collect();
             let names: Vec<_> = names.into_iter().collect();
             bail!(
                 "--only {unknown}: no section or bench has this name; the names are {}",
@@ -159,7 +158,7 @@ impl Args {
 
 /// Returns whether `name` is the name of this step or of its section.
 fn is_named(step: &Step, name: &str) -> bool {
-    let has_step = |section: &Section| section.id == name && section.steps.contains(&step.name);
+    let has_step = |section: &Section| section.id == name && section.steps.contains(step);
     step.name == name || SECTIONS.iter().any(has_step)
 }
 

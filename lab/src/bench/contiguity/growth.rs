@@ -13,10 +13,12 @@ use hotmem::Bytes;
 
 pub(super) const TIME: Metric = ("time", "s");
 pub(super) const PROBES: Metric = ("probes", "count");
+/// The exponent of the growth of time.
+pub(super) const TIME_GROWTH: Metric = ("growth_exponent", "count");
 /// The metrics that grow with the size of the memory. For each, the second metric is the exponent
 /// of its growth.
 const EXPONENTS: [(Metric, Metric); 2] =
-    [(TIME, ("growth_exponent", "count")), (PROBES, ("probes_growth_exponent", "count"))];
+    [(TIME, TIME_GROWTH), (PROBES, ("probes_growth_exponent", "count"))];
 
 /// Adds the exponents by which time and probes grow with the size. An exponent is the slope of
 /// the line through the logarithms of the medians: 1 means linear growth, and 2 quadratic growth.

@@ -37,6 +37,8 @@
 
 mod growth;
 mod queried_zone;
+#[cfg(feature = "report")]
+pub(crate) mod section;
 mod steps;
 #[cfg(test)]
 mod tests;
@@ -52,6 +54,9 @@ use growth::{PROBES, TIME, add_growth};
 use hotmem::{Bytes, OnlineType};
 use std::path::PathBuf;
 use steps::{BLOCK, DeviceNode, MachineShape, STEPS, measure};
+
+/// The name of the bench in its records.
+const NAME: &str = "contiguity";
 
 /// Arguments of `hotmem bench contiguity`.
 #[derive(clap::Args)]
@@ -95,7 +100,7 @@ fn online_type(policy: Policy) -> OnlineType {
 pub(super) fn run(args: &Args) -> Result<()> {
     let measure = |sample: &mut Sample| measure_all(args, sample);
     let print = |records: &[Record]| Ok(record::print(records)?);
-    results::collect("contiguity", args.json.as_deref(), measure, print)
+    results::collect(NAME, args.json.as_deref(), measure, print)
 }
 
 /// Measures all cases.

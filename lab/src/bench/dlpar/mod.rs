@@ -23,6 +23,8 @@ mod one_by_one;
 mod pseries;
 mod requests;
 mod resources;
+#[cfg(feature = "report")]
+pub(crate) mod section;
 
 use self::one_by_one::{OneByOne, check};
 use super::record::{self, Metric, Record, Sample};
@@ -43,6 +45,9 @@ use std::{
     path::PathBuf,
     time::{Duration, Instant},
 };
+
+/// The name of the bench in its records.
+const NAME: &str = "dlpar";
 
 /// Arguments of `hotmem bench dlpar`.
 #[derive(clap::Args)]
@@ -177,7 +182,7 @@ const fn whole_table(name: &'static str, nodes: Nodes) -> Case {
 pub(super) fn run(args: &Args) -> Result<()> {
     let measure = |sample: &mut Sample| measure_all(args, sample);
     let print = |records: &[Record]| Ok(record::print(records)?);
-    results::collect("dlpar", args.json.as_deref(), measure, print)
+    results::collect(NAME, args.json.as_deref(), measure, print)
 }
 
 /// Measures all cases.

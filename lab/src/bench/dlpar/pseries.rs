@@ -13,7 +13,10 @@
 //! per line. The bench also measures the instructions that an idle Linux executes in the same time
 //! (`linux-idle`), and does not subtract them.
 
-use super::super::record::{Metric, RanOn, Sample};
+use super::{
+    super::record::{Metric, RanOn, Sample},
+    TIME_PER_LMB,
+};
 use crate::pseries::{Config, Dimm, Event, HostEvent, LinuxGuest, SLOTS, Vm};
 use crate::qemu::{Error, image};
 use anyhow::{Context, Result, bail};
@@ -28,8 +31,7 @@ pub(super) const CASE: &str = "pseries-64G";
 const DIMM_MEMORY: Bytes = Bytes::gib(64);
 const LMBS_OF_DIMM: u32 = 8;
 
-const TIME_PER_LMB: Metric = ("time_per_lmb", "s");
-const INSTRUCTIONS: Metric = ("instructions_per_lmb", "count");
+pub(super) const INSTRUCTIONS: Metric = ("instructions_per_lmb", "count");
 
 /// The DIMMs that are recorded: their names in the case, and their indices.
 const RECORDED_DIMMS: [(&str, usize); 2] = [("first", 0), ("last", SLOTS as usize - 1)];

@@ -7,6 +7,8 @@
 mod pageblocks;
 mod player;
 mod requests;
+#[cfg(feature = "report")]
+pub(crate) mod section;
 
 use super::frames::{Allocator, Buddy};
 use super::random::ORDERS;
@@ -25,6 +27,9 @@ use indicatif::ProgressBar;
 use player::RequestPlayer;
 use requests::Requests;
 use std::path::PathBuf;
+
+/// The name of the bench in its records.
+const NAME: &str = "fragmentation";
 
 /// Arguments of `hotmem bench fragmentation`.
 #[derive(clap::Args)]
@@ -84,7 +89,7 @@ impl Subject {
 pub(super) fn run(args: &Args) -> Result<()> {
     let measure = |sample: &mut Sample| measure_all(args, sample);
     let print = |records: &[Record]| Ok(record::print(records)?);
-    results::collect("fragmentation", args.json.as_deref(), measure, print)
+    results::collect(NAME, args.json.as_deref(), measure, print)
 }
 
 /// Measures all cases.

@@ -16,6 +16,8 @@ mod min_size;
 mod mixed_orders;
 mod remote_frees;
 mod ring;
+#[cfg(feature = "report")]
+pub(crate) mod section;
 mod subject;
 mod traffic;
 mod value_name;
@@ -38,6 +40,9 @@ use std::{
     thread,
 };
 use subject::Subject;
+
+/// The name of the bench in its records.
+const NAME: &str = "frames";
 
 /// Arguments of `hotmem bench frames`.
 #[derive(clap::Args)]
@@ -111,7 +116,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
         measured.and(counted)
     };
     let print = |records: &[Record]| Ok(record::print(records)?);
-    results::collect("frames", args.json.as_deref(), measure, print)
+    results::collect(NAME, args.json.as_deref(), measure, print)
 }
 
 /// Measures the times of all cases. A case that fails is not measured again, and the others are.

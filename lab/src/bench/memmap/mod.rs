@@ -10,6 +10,8 @@ mod field_by_field;
 mod fill;
 mod instructions;
 mod memory;
+#[cfg(feature = "report")]
+pub(crate) mod section;
 
 use super::record::{self, Metric, Record, Sample};
 use super::results;
@@ -35,6 +37,9 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
+
+/// The name of the bench in its records.
+const NAME: &str = "memmap";
 
 /// Arguments of `hotmem bench memmap`.
 #[derive(clap::Args)]
@@ -69,7 +74,7 @@ pub(super) use instructions::{CaseArgs, run_case};
 pub(super) fn run(args: &Args) -> Result<()> {
     let measure = |sample: &mut Sample| measure_all(args, sample);
     let print = |records: &[Record]| Ok(print(records, &all_cases())?);
-    results::collect("memmap", args.json.as_deref(), measure, print)
+    results::collect(NAME, args.json.as_deref(), measure, print)
 }
 
 /// Returns all cases on this host.

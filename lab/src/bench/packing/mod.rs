@@ -20,11 +20,16 @@ use super::record::{self, Record, Sample};
 use super::results;
 use anyhow::{Result, bail};
 use pack::Bench;
+#[cfg(feature = "report")]
+pub(super) use pack::{GUESTS, IDLE, RESIDENT_AFTER_FREE, SETTLE_TIME, TOTAL_HELD};
 use subject::{Subject, subjects};
 
 const NOTE: &str = "A host is a memory cgroup. For a simulated host, the bench limits the sum of \
      the memory that the guests' processes hold. hotmem-64B writes a descriptor of 64 bytes for \
      each frame, as linux does. hotmem writes none. hotmem-no-reports is hotmem without reports.";
+
+/// The name of the bench in its records.
+pub(super) const NAME: &str = "packing";
 
 pub(super) fn run(args: &Args) -> Result<()> {
     if args.guest > args.host {
@@ -48,7 +53,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
         record::print(records)?;
         Ok(say!("{NOTE}")?)
     };
-    results::collect("packing", args.json.as_deref(), measure, print)
+    results::collect(NAME, args.json.as_deref(), measure, print)
 }
 
 /// Packs guests of each subject, even if others fail.

@@ -17,16 +17,16 @@ use std::{
 };
 
 /// The number of guests that ran at the same time.
-const GUESTS: Metric = ("guests", "count");
+pub(in crate::bench) const GUESTS: Metric = ("guests", "count");
 /// The resident memory of a guest's QEMU after the guest has freed its memory, including a share of
 /// the memory that processes share.
-const RESIDENT_AFTER_FREE: Metric = ("residual", "MiB");
+pub(in crate::bench) const RESIDENT_AFTER_FREE: Metric = ("residual", "MiB");
 /// The memory that all guests hold together.
-const TOTAL_HELD: Metric = ("held", "MiB");
+pub(in crate::bench) const TOTAL_HELD: Metric = ("held", "MiB");
 /// The time from the guest's freeing of its memory until the resident memory no longer changes.
-const SETTLE_TIME: Metric = ("settle", "s");
+pub(in crate::bench) const SETTLE_TIME: Metric = ("settle", "s");
 /// The CPU use of an idle guest, in percent of a CPU.
-const IDLE: Metric = ("idle", "%");
+pub(in crate::bench) const IDLE: Metric = ("idle", "%");
 
 /// The time between two reads of a guest's resident memory.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);

@@ -14,6 +14,8 @@ mod args;
 mod give_back;
 mod instructions;
 mod page_fault;
+#[cfg(feature = "report")]
+pub(crate) mod section;
 mod subject;
 
 pub(super) use args::Args;
@@ -68,6 +70,9 @@ hosted: the machine's memory is that of this process. The instructions are those
 They do not include the host's page faults, and frames are touched and not cleared.
 guest: the instructions are those of the whole guest, including clearing and reporting.";
 
+/// The name of the bench in its records.
+const NAME: &str = "reporting";
+
 pub(super) fn run(args: &Args) -> Result<()> {
     let has_page_faults = args.cases.contains(&Case::PageFault);
     let boots_guests = has_page_faults && args.machines.contains(&Machine::Guest);
@@ -86,7 +91,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
         Ok(())
     };
     let measure = |sample: &mut Sample| measure(args, image.as_deref(), accel, sample);
-    results::collect("reporting", args.json.as_deref(), measure, print)
+    results::collect(NAME, args.json.as_deref(), measure, print)
 }
 
 /// Measures all cases. `image` and `accel` are the image and the accelerator of guests.

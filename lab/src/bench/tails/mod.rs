@@ -9,6 +9,8 @@ mod background;
 mod calls;
 mod control;
 mod samples;
+#[cfg(feature = "report")]
+pub(crate) mod section;
 
 use super::frames::{Allocator, Bitmap, Buddy, allowed_cpus, pin};
 use super::record::{self, Metric, Record, Sample};
@@ -23,6 +25,9 @@ use hotmem::{Bytes, geometry::FRAME_SIZE};
 use samples::{CallTimes, Tail};
 use spin::Mutex;
 use std::{path::PathBuf, thread, time::Duration};
+
+/// The name of the bench in its records.
+const NAME: &str = "tails";
 
 /// Arguments of `hotmem bench tails`.
 #[derive(clap::Args)]
@@ -90,7 +95,7 @@ impl Subject {
 pub(super) fn run(args: &Args) -> Result<()> {
     let measure = |sample: &mut Sample| measure_all(args, sample);
     let print = |records: &[Record]| Ok(record::print(records)?);
-    results::collect("tails", args.json.as_deref(), measure, print)
+    results::collect(NAME, args.json.as_deref(), measure, print)
 }
 
 /// Measures all cases.

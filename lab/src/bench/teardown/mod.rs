@@ -17,6 +17,8 @@
 
 mod args;
 mod native;
+#[cfg(feature = "report")]
+pub(crate) mod section;
 mod xen;
 
 pub(super) use args::Args;
@@ -25,6 +27,9 @@ use super::record::{self, Record, Sample};
 use super::results;
 use crate::progress;
 use anyhow::{Result, bail};
+
+/// The name of the bench in its records.
+const NAME: &str = "teardown";
 
 pub(super) fn run(args: &Args) -> Result<()> {
     let native_cases = native::Case::ALL.into_iter().filter(|case| args.wants(case.name()));
@@ -49,7 +54,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
         }
         Ok(())
     };
-    results::collect("teardown", args.json.as_deref(), measure, print)
+    results::collect(NAME, args.json.as_deref(), measure, print)
 }
 
 const NATIVE_NOTE: &str =

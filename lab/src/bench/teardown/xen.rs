@@ -9,18 +9,18 @@ use anyhow::Result;
 use hotmem::geometry::FRAME_SIZE;
 use indicatif::ProgressBar;
 
-const INSTRUCTIONS: Metric = ("instructions_per_entry", "instructions");
+pub(super) const INSTRUCTIONS: Metric = ("instructions_per_entry", "instructions");
 /// The instructions per entry that the hypervisor executes in hypercalls.
 const INSTRUCTIONS_IN_XEN: Metric = ("instructions_per_entry_in_hypercalls", "instructions");
 const FLUSHES: Metric = ("flushes", "count");
 const HYPERCALLS: Metric = ("hypercalls", "count");
 const TRAPS: Metric = ("traps", "count");
-const FLUSH_INTERRUPTS: Metric = ("flush_interrupts", "count");
+pub(super) const FLUSH_INTERRUPTS: Metric = ("flush_interrupts", "count");
 /// The dirty bits that were lost in the race.
-const LOST_DIRTY: Metric = ("lost_dirty", "count");
+pub(super) const LOST_DIRTY: Metric = ("lost_dirty", "count");
 const RACING_WRITES: Metric = ("racing_writes", "count");
 /// The instructions of unmapping, as a share of all instructions of a migration.
-const UNMAPPING_SHARE: Metric = ("unmapping_share", "%");
+pub(super) const UNMAPPING_SHARE: Metric = ("unmapping_share", "%");
 
 /// The prefixes of the cases that change entries in batches.
 const BATCH_CASES: [&str; 4] = ["xen-munmap", "xen-protect", "xen-foreign", "xen-migrate"];

@@ -27,7 +27,7 @@ pub(super) const NOT_CHANGED: Metric = ("left", "MiB");
 const REQUESTS: Metric = ("requests", "count");
 
 /// The time from QEMU's start to the guest's first line.
-const FIRST_LINE: Metric = ("first_line", "s");
+pub(super) const FIRST_LINE: Metric = ("first_line", "s");
 
 /// The time for which a warm-up waits after the device has finished, so that the guest finishes
 /// too.

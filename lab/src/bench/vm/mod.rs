@@ -10,6 +10,8 @@
 mod args;
 mod measure;
 mod memory_in_use;
+#[cfg(feature = "report")]
+pub(crate) mod section;
 
 pub(super) use args::Args;
 
@@ -38,10 +40,13 @@ const LINUX_OFFLINE_NOTE: &str = "linux, offline: the virtio-mem driver of Linux
      and the warm-up plugs one of them. The bench computes the plugged memory from the number of \
      memory blocks.";
 
+/// The name of the bench in its records.
+const NAME: &str = "vm";
+
 pub(super) fn run(args: &Args) -> Result<()> {
     let measure = |sample: &mut Sample| measure_all(args, sample);
     let print = |records: &[Record]| print(args, records);
-    results::collect("vm", args.json.as_deref(), measure, print)
+    results::collect(NAME, args.json.as_deref(), measure, print)
 }
 
 /// Measures all cases.
