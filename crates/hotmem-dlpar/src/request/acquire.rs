@@ -19,12 +19,12 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
     ) -> Flow {
         let position = match self.undo_reason {
             Some(_) => self.next_released(table, machine),
-            None if table.taken_lmbs == self.wanted_lmbs => None,
-            None => self.next_candidate(table),
+            None if self.candidates.are_taken(table) => None,
+            None => self.candidates.next(table),
         };
         let Some(position) = position else {
-            if self.undo_reason.is_none() && table.taken_lmbs < self.wanted_lmbs {
-                let error = self.not_enough(table);
+            if self.undo_reason.is_none() && !self.candidates.are_taken(table) {
+                let error = self.candidates.not_enough(table);
                 self.fail(error, table, machine);
             } else {
                 self.go_to(Step::Add);
@@ -71,7 +71,7 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
         }
         *steps_left -= 1;
         if self.undo_reason.is_none() {
-            self.tried_below = position + 1;
+            self.candidates.set_tried_below(position + 1);
             table.take(position);
         } else {
             self.cursor = position + 1;
@@ -100,7 +100,7 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
             self.report_refused_lmb(FinalState::Lost, error, position, table, machine);
             return Flow::Continue;
         }
-        self.tried_below = position + 1;
+        self.candidates.set_tried_below(position + 1);
         let final_state = if is_stuck && !was_connector_only {
             FinalState::Unrestored
         } else {
@@ -129,15 +129,6 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
         }
         self.exchange = Some(exchange);
         Ok(Wait::Connector { connector, milliseconds })
-    }
-
-    /// Returns the next LMB that the request may take.
-    pub(super) fn next_candidate(&self, table: &Table<'_>) -> Option<u32> {
-        table.next_in(self.tried_below..self.candidates_end, self.request.candidates())
-    }
-
-    pub(super) fn not_enough(&self, table: &Table<'_>) -> Error {
-        Error::NotEnough { wanted: self.wanted_lmbs, available: table.taken_lmbs }
     }
 
     /// Returns the next taken LMB whose memory has been removed already.

@@ -18,7 +18,7 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
     ) -> Flow {
         let Some(position) = self.next(table, |group| group.taken) else {
             self.go_to(Step::ReleaseConnectors);
-            self.cursor = self.first_candidate;
+            self.cursor = self.span().start;
             return Flow::Continue;
         };
         self.cursor = position;

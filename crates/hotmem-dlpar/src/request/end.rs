@@ -29,7 +29,7 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
                 return Flow::Continue;
             }
         }
-        self.summary.lmbs = table.taken_lmbs + self.connectors_released;
+        self.summary.lmbs += table.taken_lmbs;
         log_lines::log_each_lmb(table, self.span(), self.request.change);
         for group in table.taken_groups(self.span()) {
             let taken = group.taken;

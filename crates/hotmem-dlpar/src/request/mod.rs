@@ -23,7 +23,7 @@
 //! | `machine.rs` | the machine that a request works on |
 //! | `open.rs` | the state of the open request, and its steps |
 //! | `carry_out.rs` | carries a request out to its end, with pauses and repetitions |
-//! | `select.rs`, `taken.rs` | the LMBs that it may take; those that it has taken |
+//! | `select.rs`, `candidates.rs`, `taken.rs` | the LMBs that it may take; those that it has taken |
 //! | `acquire.rs`, `release.rs` | acquires connectors; releases them and removes their memory |
 //! | `add.rs`, `offline.rs`, `offline_stretch.rs` | adds memory to the engine, and takes it offline |
 //! | `release_connectors.rs` | releases connectors that a failed addition has left behind |
@@ -36,6 +36,7 @@
 mod acquire;
 mod add;
 mod cancel;
+mod candidates;
 mod carry_out;
 mod check;
 mod end;

@@ -25,12 +25,12 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
         let undoing = self.undo_reason.is_some();
         let first = match undoing {
             true => self.next(table, |group| group.taken),
-            false if table.taken_lmbs == self.wanted_lmbs => None,
-            false => self.next_candidate(table),
+            false if self.candidates.are_taken(table) => None,
+            false => self.candidates.next(table),
         };
         let Some(first) = first else {
-            if !undoing && table.taken_lmbs < self.wanted_lmbs {
-                let error = self.not_enough(table);
+            if !undoing && !self.candidates.are_taken(table) {
+                let error = self.candidates.not_enough(table);
                 self.fail(error, table, machine);
             } else if undoing || matches!(self.request.selection, LmbSelection::Count(_)) {
                 self.go_to(Step::Release);
@@ -51,8 +51,8 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
             (true, None) => u32::MAX,
             (true, Some(blocked)) => blocked - first,
             (false, blocked) => {
-                let end = blocked.unwrap_or(self.candidates_end);
-                (self.wanted_lmbs - table.taken_lmbs).min(end - first)
+                let end = blocked.unwrap_or(self.span().end);
+                self.candidates.missing(table).min(end - first)
             }
         };
         // Take at least the rest of a section offline together, however small the budget. The
@@ -62,7 +62,7 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
         let stretch = if undoing {
             table.stretch(first, |group| group.taken, limit)
         } else {
-            table.stretch(first, self.request.candidates(), limit)
+            table.stretch(first, self.candidates.of_group(), limit)
         };
         *steps_left -= 1;
         match self.start_offlining(&stretch, table, machine) {
@@ -207,7 +207,7 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
         machine: &mut Machine<'_, 'f, P, M, C>,
     ) {
         if self.undo_reason.is_none() {
-            self.tried_below = position + 1;
+            self.candidates.set_tried_below(position + 1);
             self.skip_or_fail(error, FinalState::AsItWas, position, table, machine);
             return;
         }
@@ -230,7 +230,7 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
             self.cursor = first + lmbs;
             return;
         }
-        self.tried_below = first + lmbs;
+        self.candidates.set_tried_below(first + lmbs);
         for position in first..first + lmbs {
             table.take(position);
             table.record_former_state(position, former);

@@ -2,6 +2,7 @@
 
 use super::Machine;
 use super::cancel::Cancellation;
+use super::candidates::Candidates;
 use super::offline_stretch::OfflineStretch;
 use crate::connectors::Connectors;
 use crate::description::Request;
@@ -18,13 +19,7 @@ pub(super) struct OpenRequest<'f, P: Platform> {
     pub(super) step: Step,
     /// The position that the current step has reached.
     pub(super) cursor: u32,
-    /// The position below which all candidates have been tried.
-    pub(super) tried_below: u32,
-    /// The position of the first candidate.
-    pub(super) first_candidate: u32,
-    /// No candidate is at this position or above.
-    pub(super) candidates_end: u32,
-    pub(super) wanted_lmbs: u32,
+    pub(super) candidates: Candidates,
     /// The calls for the connector at the cursor, while they are not complete.
     pub(super) exchange: Option<Exchange>,
     pub(super) going_offline: Option<OfflineStretch<'f, P>>,
@@ -32,8 +27,6 @@ pub(super) struct OpenRequest<'f, P: Platform> {
     pub(super) removal: Option<Removal<'f, P>>,
     /// The engine has agreed to the removal of all taken memory below this position.
     pub(super) checked_below: u32,
-    /// The number of LMBs without memory whose connectors were released.
-    pub(super) connectors_released: u32,
     /// The LMB that the engine does not accept and that is being released, and the step to continue
     /// with.
     pub(super) evicting_lmb: Option<(u32, Step)>,
@@ -81,13 +74,8 @@ pub(super) enum Flow {
 }
 
 impl<'f, P: Platform> OpenRequest<'f, P> {
-    /// Opens a request that may take `wanted_lmbs` of the LMBs from `first` to `end`.
-    pub(super) fn new(
-        request: Request,
-        step: Step,
-        (first, end): (u32, u32),
-        wanted_lmbs: u32,
-    ) -> Self {
+    /// Opens a request that may take these candidates.
+    pub(super) fn new(request: Request, step: Step, candidates: Candidates) -> Self {
         let summary = Summary {
             change: request.change,
             lmbs: 0,
@@ -102,21 +90,17 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
             request,
             step,
             cursor: 0,
-            tried_below: first,
-            first_candidate: first,
-            candidates_end: end,
-            wanted_lmbs,
+            candidates,
             exchange: None,
             going_offline: None,
             removal: None,
             checked_below: 0,
-            connectors_released: 0,
             evicting_lmb: None,
             blocked_lmb: None,
             max_range_lmbs: u32::MAX,
             resume_adding: None,
             undo_reason: None,
-            cancellation: Cancellation::None,
+            cancellation: Cancellation::default(),
             first_skip_error: None,
             last_handed_over: (Pfn::ZERO, NodeId::ZERO),
             summary,
@@ -128,7 +112,7 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
     }
 
     pub(super) fn wanted(&self) -> u32 {
-        self.wanted_lmbs
+        self.candidates.wanted()
     }
 
     /// Continues the request, on the instance that the table belongs to.
@@ -170,13 +154,14 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
 
     /// Returns the positions of the LMBs that the request may take.
     pub(super) fn span(&self) -> Range<u32> {
-        self.first_candidate..self.candidates_end
+        self.candidates.span()
     }
 
     /// Returns the first LMB of the [span](Self::span) at or above the cursor whose bit
     /// `mask_of` sets. All taken LMBs lie in the span, so a request for few LMBs reads few groups.
     pub(super) fn next(&self, table: &Table<'_>, mask_of: impl Fn(&Group) -> u64) -> Option<u32> {
-        table.next_in(self.cursor.max(self.first_candidate)..self.candidates_end, mask_of)
+        let Range { start, end } = self.span();
+        table.next_in(self.cursor.max(start)..end, mask_of)
     }
 
     /// Starts another step at the first LMB.
@@ -186,7 +171,7 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
 
     /// Starts step `complete` if enough LMBs are taken, and otherwise step `more`.
     pub(super) fn go_on_with(&mut self, table: &Table<'_>, complete: Step, more: Step) {
-        self.go_to(if table.taken_lmbs < self.wanted_lmbs { more } else { complete });
+        self.go_to(if self.candidates.are_taken(table) { complete } else { more });
     }
 
     /// Counts a range that is handed to the engine. Does not count a range that continues the last

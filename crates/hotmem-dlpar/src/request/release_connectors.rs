@@ -42,7 +42,7 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
             Some(error) => self.skip_or_fail(error, FinalState::AsItWas, position, table, machine),
             None => {
                 table.set_connector_only(position, false);
-                self.connectors_released += 1;
+                self.summary.lmbs += 1;
                 self.cursor = position + 1;
             }
         }

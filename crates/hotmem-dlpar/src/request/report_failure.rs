@@ -29,7 +29,7 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
         if self.request.change == Change::Add || by_count || is_lmb_lost {
             return Flow::Continue;
         }
-        let Ok(connector) = table.connector(self.first_candidate) else { return Flow::Continue };
+        let Ok(connector) = table.connector(self.span().start) else { return Flow::Continue };
         let status = machine.connectors.set_isolation(connector, false);
         // A failure is ignored: such a platform does not support the report.
         if let Some(milliseconds) = exchange::busy_delay(status)

@@ -1,5 +1,6 @@
 //! Selects the LMBs that a request may take.
 
+use super::candidates::Candidates;
 use super::{OpenRequest, Step};
 use crate::description::{Change, LmbSelection, Request};
 use crate::outcome::Error;
@@ -11,7 +12,7 @@ impl<P: Platform> OpenRequest<'_, P> {
     /// Checks the request against the table before it changes anything.
     pub(super) fn select(request: Request, table: &Table<'_>) -> Result<Self, Error> {
         let candidates = request.candidates();
-        let (range, wanted) = match request.selection {
+        let ((first, end), wanted) = match request.selection {
             LmbSelection::Count(0) | LmbSelection::Range { count: 0, .. } => {
                 return Err(Error::Zero);
             }
@@ -55,13 +56,14 @@ impl<P: Platform> OpenRequest<'_, P> {
             Change::Add => Step::Acquire,
             Change::Remove => Step::Offline,
         };
-        Ok(OpenRequest::new(request, step, range, wanted))
+        let candidates = Candidates::new(first..end, wanted, candidates);
+        Ok(OpenRequest::new(request, step, candidates))
     }
 }
 
 impl Request {
     /// Returns the function that returns the LMBs of a group that the request may take.
-    pub(super) fn candidates(self) -> fn(&Group) -> u64 {
+    fn candidates(self) -> fn(&Group) -> u64 {
         match self.change {
             Change::Add => Group::addable,
             Change::Remove => Group::removable,

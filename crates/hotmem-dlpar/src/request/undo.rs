@@ -10,27 +10,21 @@ use hotmem::{Mapping, Platform};
 
 impl<'f, P: Platform> OpenRequest<'f, P> {
     pub(super) fn cancel(&mut self) {
-        self.cancellation = match self.cancellation {
-            Cancellation::None | Cancellation::Requested => Cancellation::Requested,
-            Cancellation::UndoingConnector | Cancellation::RequestedAgain => {
-                Cancellation::RequestedAgain
-            }
-        };
+        self.cancellation.request();
     }
 
     /// Returns whether the request was cancelled and can be undone now, because no call has to be
     /// completed first.
     pub(super) fn can_start_undoing(&mut self) -> bool {
-        if self.cancellation == Cancellation::None
+        if !self.cancellation.is_requested()
             || matches!(self.step, Step::ReportFailure | Step::Done)
         {
             return false;
         }
         if let Some(exchange) = &mut self.exchange
-            && self.cancellation == Cancellation::Requested
+            && self.cancellation.begin_with_connector()
         {
             // First undo the calls for this connector, which may take several polls.
-            self.cancellation = Cancellation::UndoingConnector;
             if !exchange.is_undoing() && exchange.give_up().is_some() {
                 self.exchange = None;
             }
@@ -41,15 +35,7 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
     /// Returns whether the caller has cancelled again, and so does not want to wait. Each cancellation
     /// ends one wait.
     pub(super) fn skips_waiting(&mut self) -> bool {
-        let (requested, next) = match self.undo_reason {
-            Some(_) => (Cancellation::Requested, Cancellation::None),
-            None => (Cancellation::RequestedAgain, Cancellation::UndoingConnector),
-        };
-        let skips_wait = self.cancellation == requested;
-        if skips_wait {
-            self.cancellation = next;
-        }
-        skips_wait
+        self.cancellation.skips_waiting(self.undo_reason.is_some())
     }
 
     /// Skips an LMB in a request by count, and fails any other request.
@@ -62,7 +48,7 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
         machine: &mut Machine<'_, 'f, P, M, C>,
     ) {
         self.report_refused_lmb(final_state, error, position, table, machine);
-        if self.cancellation != Cancellation::None {
+        if self.cancellation.is_requested() {
             self.fail(Error::Cancelled, table, machine);
         } else if matches!(self.request.selection, LmbSelection::Count(_)) {
             self.summary.skipped += 1;
@@ -113,7 +99,7 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
         self.evicting_lmb = None;
         self.resume_adding = None;
         self.undo_reason = Some(error);
-        self.cancellation = Cancellation::None;
+        self.cancellation = Cancellation::default();
         self.go_to(match self.request.change {
             Change::Add => Step::Offline,
             Change::Remove => Step::Acquire,
