@@ -71,6 +71,13 @@ impl Cpu {
         is_hint(Zone::Movable) || is_hint(Zone::Kernel)
     }
 
+    /// Returns whether `hint` is the CPU's hint, for any grain and zone. `SeqCst`: as in
+    /// [`has_frame_hint`](Self::has_frame_hint).
+    pub(super) fn has_hint(&self, hint: Hint) -> bool {
+        sequential();
+        self.blocks().iter().any(|block| block.load(Ordering::SeqCst) == hint)
+    }
+
     /// Returns the cursor for single frames of a zone.
     #[inline]
     pub(super) fn cursor(&self, zone: Zone) -> &Cursor {

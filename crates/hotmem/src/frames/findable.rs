@@ -51,12 +51,12 @@ impl<P: Platform> Frames<P> {
         }
     }
 
-    /// Publishes a pageblock if all its frames are free, unless it is this CPU's hint, or the hint
-    /// of its node for this CPU: otherwise, a CPU that allocates and frees one frame again and again
-    /// would divide and publish the pageblock each time. There is an exception. If the pageblock has
-    /// the mark that the host was lent some of its frames, it is published even if it is a hint,
-    /// because if it had several lenders, only an owner of the pageblock can clear the mark. Returns
-    /// false if the pageblock stays divided.
+    /// Publishes a pageblock if all its frames are free, unless it is a hint of this CPU, or of its
+    /// node for this CPU: otherwise, a CPU that allocates and frees one frame or one run again and
+    /// again would divide and publish the pageblock each time. There is an exception. If the
+    /// pageblock has the mark that the host was lent some of its frames, it is published even if it
+    /// is a hint, because if it had several lenders, only an owner of the pageblock can clear the
+    /// mark. Returns false if the pageblock stays divided.
     fn publish_if_all_free(
         &self,
         block: Block<'_>,
@@ -65,7 +65,7 @@ impl<P: Platform> Frames<P> {
     ) -> bool {
         mutant!("a last free leaves the pageblock divided" => return false);
         let is_lent = || block.state().load().is_lent();
-        if self.cpu().has_frame_hint(block.to_hint()) && !is_lent() {
+        if self.cpu().has_hint(block.to_hint()) && !is_lent() {
             return false;
         }
         bitmap.is_all_free()

@@ -7,6 +7,8 @@ use crate::frames::{AllocRequest, NodeChoice};
 use crate::words::{NodeId, Zone};
 use std::vec::Vec;
 
+const TWO_FRAMES: AllocRequest = AllocRequest::frames(2);
+
 #[test]
 fn an_interrupt_allocates_and_frees_on_the_cpu_of_a_call() {
     model(|| {
@@ -132,6 +134,41 @@ fn the_last_frame_of_a_hint_is_freed_while_the_hint_is_replaced() {
         });
         instance.free(a);
         interrupt.join().unwrap();
+        instance.check_empty();
+    });
+}
+
+#[test]
+fn the_last_run_of_a_hint_is_freed_while_the_hint_is_replaced() {
+    model(|| {
+        let instance = Instance::new(1);
+        let run = instance.alloc(TWO_FRAMES);
+        // Pageblock 0 is CPU 0's hint for runs, and all its frames except those of `run` are free.
+        // The interrupt makes pageblock 1 the hint, so either the interrupt or the free must
+        // coalesce pageblock 0.
+        let interrupt = instance.spawn_on(0, |instance| {
+            let rest = [instance.alloc(TWO_FRAMES), instance.alloc(TWO_FRAMES)];
+            rest.into_iter().for_each(|held| instance.free(held));
+        });
+        instance.free(run);
+        interrupt.join().unwrap();
+        instance.check_empty();
+    });
+}
+
+#[test]
+fn a_whole_allocation_takes_a_pageblock_for_runs_during_its_last_free() {
+    model(|| {
+        let instance = Instance::new(1);
+        let rest = instance.alloc(ONE_BLOCK.at(range(BLOCK, 1).start()));
+        let run = instance.alloc(TWO_FRAMES);
+        let other_thread = instance.spawn_on(1, |instance| instance.try_alloc(ONE_BLOCK));
+        instance.free(run);
+        let other_held = other_thread.join().unwrap();
+        let main_held = instance.try_alloc(TWO_FRAMES);
+        assert!(main_held.is_ok() != other_held.is_ok());
+        instance.check();
+        main_held.into_iter().chain(other_held).chain([rest]).for_each(|held| instance.free(held));
         instance.check_empty();
     });
 }

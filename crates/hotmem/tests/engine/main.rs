@@ -36,6 +36,7 @@ mod interrupted_division;
 mod lent_memory;
 mod lifecycle;
 mod linux_defects;
+mod lone_pairs;
 mod low_memory;
 #[cfg(not(hotmem_geometry = "small"))]
 mod many_regions;
