@@ -121,8 +121,7 @@ impl From<RangeError> for Error {
             | Kind::NotDevice
             | Kind::NotOnline
             | Kind::NotAllocated
-            | Kind::NotLent
-            | Kind::NotReserved => HOTMEM_ENOENT,
+            | Kind::NotLent => HOTMEM_ENOENT,
             Kind::Announced | Kind::Present | Kind::Device | Kind::Online => HOTMEM_EEXIST,
             Kind::Held
             | Kind::Isolated

@@ -10,7 +10,7 @@ use hotmem::{
 /// The reason why memory could not be added after the start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LateMemoryError {
-    /// The memory was refused, or is in use but was not reserved at boot.
+    /// The memory was refused.
     Range(RangeError),
     /// The memory cannot be announced.
     Announce(AnnounceError),
@@ -21,12 +21,14 @@ pub enum LateMemoryError {
 /// Adds free memory to an instance that was started: memory that firmware hands over late, or that
 /// the kernel accepts from its hypervisor. A kernel must not start the engine a second time.
 ///
-/// Memory that the boot map lists as reserved is [freed](Hotplug::free_reserved). Memory that the
-/// boot map does not list is announced, added and put online for the kernel, in whole pageblocks of
-/// 2 MiB. Returns the frames that can be allocated now.
+/// Memory that the boot map lists as reserved is filled with the contents of free memory and
+/// [freed](hotmem::Frames::fill_and_free_raw). Memory that the boot map does not list is announced,
+/// added and put online for the kernel, in whole pageblocks of 2 MiB. Returns the frames that can be
+/// allocated now.
 ///
 /// # Safety
-/// `range` is RAM, and nobody uses it. It can be mapped.
+/// `range` is RAM that nobody uses: no frame of it was allocated from the instance, and none holds
+/// metadata of the engine. It can be mapped.
 ///
 /// # Errors
 /// [`LateMemoryError`].
@@ -38,7 +40,7 @@ pub unsafe fn add_late_memory<P: Platform, M: Mapping>(
     let (run, state) = hotplug.state_at(range.start(), range.end());
     if state != State::Unknown || !run.covers(range) {
         // SAFETY: the caller promises that nobody uses the memory.
-        let freed = unsafe { hotplug.free_reserved(range) };
+        let freed = unsafe { hotplug.frames().fill_and_free_raw(range) };
         return freed.map(|()| range).map_err(LateMemoryError::Range);
     }
     let pageblocks = range.align_inward(PAGEBLOCK_FRAMES as u64);

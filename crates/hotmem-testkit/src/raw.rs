@@ -41,8 +41,7 @@ impl<P: Platform> RawRanges for Frames<P> {
     }
 }
 
-/// Safe methods for the unsafe calls of [`Hotplug`], which concern device memory and memory that boot
-/// reserved.
+/// Safe methods for the unsafe calls of [`Hotplug`], which concern device memory.
 pub trait RawHotplugCalls {
     /// Detaches device memory.
     ///
@@ -59,19 +58,9 @@ pub trait RawHotplugCalls {
         kind: impl Into<Option<OnlineType>>,
         hooks: &mut dyn Hooks,
     ) -> Result<(), AddError>;
-    /// Frees memory that boot reserved.
-    ///
-    /// # Errors
-    /// As [`Hotplug::free_reserved`].
-    fn free_reserved_range(&mut self, range: PfnRange) -> Result<(), RangeError>;
 }
 
 impl<P: Platform, M: Mapping> RawHotplugCalls for Hotplug<'_, P, M> {
-    fn free_reserved_range(&mut self, range: PfnRange) -> Result<(), RangeError> {
-        // SAFETY: a test frees a range that it reserved, or one that must be refused.
-        unsafe { self.free_reserved(range) }
-    }
-
     fn detach_raw(&mut self, range: PfnRange) -> Result<(), RangeError> {
         // SAFETY: no test uses device memory.
         unsafe { self.detach(range) }

@@ -76,9 +76,6 @@ pub enum RangeErrorKind {
     NotLent,
     /// The range is not allocated: perhaps it was freed before.
     NotAllocated,
-    /// The range was not reserved at boot, or it was freed before by
-    /// [`Hotplug::free_reserved`](crate::Hotplug::free_reserved).
-    NotReserved,
     /// The range is not online memory of this instance.
     Foreign,
     /// The engine has recorded this number of ranges already, which is
@@ -145,7 +142,6 @@ impl fmt::Display for RangeError {
             RangeErrorKind::Lent => "is lent to the host",
             RangeErrorKind::NotLent => "is not lent to the host",
             RangeErrorKind::NotAllocated => "is not allocated",
-            RangeErrorKind::NotReserved => "is not memory that boot reserved, or was freed before",
             RangeErrorKind::Foreign => "is not online memory of this instance",
             RangeErrorKind::TooMany(limit) => {
                 return write!(f, "cannot be recorded: {limit} are recorded already");

@@ -13,10 +13,9 @@ pub struct Metadata {
     /// The frames.
     pub frames: PfnRange,
     /// The memory that the metadata describes. Words describe several sections; frame bitmaps, and
-    /// the kernel's descriptors, describe one section; the records of boot memory describe all
-    /// sections that had reserved memory, or frames that are no RAM, at boot. Empty for metadata of nodes, regions, CPUs or
-    /// poisoned frames, and
-    /// for frames in the word reserve and the table reserve.
+    /// the kernel's descriptors, describe one section; the record of frames of boot memory that are
+    /// no RAM describes all sections that have such frames. Empty for metadata of nodes, regions,
+    /// CPUs or poisoned frames, and for frames in the word reserve and the table reserve.
     pub describes: PfnRange,
 }
 
@@ -50,7 +49,7 @@ impl<P: Platform> Frames<P> {
     /// free, reported or migrated. The result is a snapshot. Cost: O(sections).
     pub fn metadata(&self) -> impl Iterator<Item = Metadata> {
         let descriptors = self.words.sections().filter_map(descriptor_metadata);
-        let words = self.word_metadata().chain(self.records_of_boot_memory());
+        let words = self.word_metadata().chain(self.record_of_not_ram());
         words.chain(self.bitmap_metadata()).chain(descriptors)
     }
 
@@ -62,19 +61,16 @@ impl<P: Platform> Frames<P> {
     }
 
     /// Calls `visit` with the engine's own metadata, except frame bitmaps: words, the records of
-    /// CPUs, and the records of boot memory.
+    /// CPUs, and the record of boot memory that is no RAM.
     pub(crate) fn visit_metadata_except_bitmaps(&self, visit: &mut dyn FnMut(Metadata)) {
         self.visit_word_metadata(visit);
-        self.records_of_boot_memory().for_each(visit);
+        self.record_of_not_ram().into_iter().for_each(visit);
     }
 
-    /// Returns the records of boot memory: of reserved frames, and of frames that are no RAM.
-    fn records_of_boot_memory(&self) -> impl Iterator<Item = Metadata> {
-        let records = [&self.reserved, &self.not_ram];
-        records.into_iter().filter_map(|record| {
-            let (frames, describes) = record.memory(self.direct_map())?;
-            Some(Metadata { frames, describes })
-        })
+    /// Returns the frames that hold the record of boot memory that is no RAM.
+    fn record_of_not_ram(&self) -> Option<Metadata> {
+        let (frames, describes) = self.not_ram.memory(self.direct_map())?;
+        Some(Metadata { frames, describes })
     }
 
     /// Returns the frames that hold frame bitmaps.

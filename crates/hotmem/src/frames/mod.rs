@@ -45,7 +45,7 @@
 //! | `metadata.rs` | the list of metadata |
 //! | `for_words.rs`, `word_reserve.rs` | frames for words, and the reserve of such frames |
 //! | `for_tables.rs`, `table_reserve.rs` | frames for page tables and descriptors, and the reserve of such frames |
-//! | `reserved.rs`, `not_ram.rs`, `reserved_bitmaps.rs` | the frames of boot memory that are still reserved, or are no RAM |
+//! | `not_ram.rs`, `not_ram_bitmaps.rs` | the frames of boot memory that are no RAM |
 
 mod allocated;
 mod allocation;
@@ -83,6 +83,7 @@ mod metadata;
 mod neighbourhood_set;
 mod node_hints;
 mod not_ram;
+mod not_ram_bitmaps;
 mod order;
 mod parked;
 mod pin_table;
@@ -92,8 +93,6 @@ mod poison;
 mod poison_pages;
 mod poison_table;
 mod request;
-mod reserved;
-mod reserved_bitmaps;
 mod runs;
 mod small;
 mod split;
@@ -116,11 +115,11 @@ pub use fast_path::{FastFree, FastPath};
 pub use lent::LentMemory;
 pub use metadata::Metadata;
 pub(crate) use metadata::descriptor_pageblocks;
+#[cfg(not(loom))]
+pub(crate) use not_ram_bitmaps::bitmap_frames;
 pub use pin_table::MAX_PINS;
 pub use poison_table::Poisoned;
 pub use request::{AllocError, AllocRequest, BadRequest, NodeChoice};
-#[cfg(not(loom))]
-pub(crate) use reserved_bitmaps::bitmap_frames;
 pub use validate::Inconsistency;
 #[cfg(not(loom))]
 pub(crate) use word_reserve::WORD_RESERVE;
@@ -134,8 +133,8 @@ use crate::words::SectionWords;
 use core::fmt;
 use cpu::Cpu;
 use cpus::Cpus;
+use not_ram_bitmaps::NotRamBitmaps;
 use request::Unit;
-use reserved_bitmaps::BootBitmaps;
 use wakeup::Wakeup;
 
 /// All frames of a machine, and their allocator. A kernel has one such value, usually a `static`.
@@ -164,8 +163,7 @@ pub struct Frames<P> {
     contents: untracked::AtomicU64,
     pins: pin_table::Pins,
     poison: poison_table::PoisonTable,
-    reserved: BootBitmaps,
-    not_ram: BootBitmaps,
+    not_ram: NotRamBitmaps,
     /// Isolated memory that an allocation may take back.
     parked: parked::ParkedRanges,
     /// Frames for the words of memory that will be added.
@@ -193,8 +191,7 @@ impl<P> Frames<P> {
                 contents: untracked::AtomicU64::new(0),
                 pins: pin_table::Pins::new(),
                 poison: poison_table::PoisonTable::new(),
-                reserved: BootBitmaps::none(),
-                not_ram: BootBitmaps::none(),
+                not_ram: NotRamBitmaps::none(),
                 parked: parked::ParkedRanges::none(),
                 #[cfg(not(loom))]
                 word_reserve: word_reserve::WordReserve::empty(),

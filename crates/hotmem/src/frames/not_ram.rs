@@ -13,7 +13,8 @@ impl<P> Frames<P> {
     /// Boot only, single-threaded.
     ///
     /// # Safety
-    /// The same as for [`install_reserved`](Self::install_reserved).
+    /// `memory` is aligned to 8 bytes, is large enough for a bitmap of each section, and belongs to
+    /// this instance permanently.
     #[cfg(not(loom))]
     pub(crate) unsafe fn install_not_ram(
         &self,

@@ -3,7 +3,7 @@
 //! The ranges of the map may be unsorted, overlapping and unaligned. Where RAM and reserved ranges
 //! overlap, the frames are reserved. A pageblock that has any frame of RAM goes online. Its frames
 //! that are reserved, in use or not RAM count as allocated. The kernel can free the reserved frames
-//! later, when it no longer needs them. The words are stored in boot memory.
+//! later, when it no longer needs them, by [`Frames::free_raw`]. The words are stored in boot memory.
 
 use super::announce::check_region;
 use super::firmware_map::FirmwareMap;
@@ -61,8 +61,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         let mut hotplug = Hotplug::without_memory(frames, mapping);
         let boot_end = map.regions().map(|(region, _)| region.end()).last().unwrap_or(Pfn::ZERO);
         hotplug.zones.set_ends(low_end, boot_end.align_up(SECTION_FRAMES as u64));
-        let mut unused = install_reserved(frames, &kernel_map, metadata)?;
-        unused = install_not_ram(frames, &kernel_map, unused)?;
+        let mut unused = install_not_ram(frames, &kernel_map, metadata)?;
         unused = install_cpus(frames, map.cpus(), unused)?;
         for (region, node) in map.indexed_regions(frames.words()) {
             unused = hotplug.install_region(region, node, unused);
@@ -180,9 +179,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
             frames
         };
         let ram = count_frames(&|remaining| kernel_map.ram_in(remaining));
-        let reserved = count_frames(&|remaining| {
-            kernel_map.reserved_in(remaining).inspect(|&run| self.frames.reserve(run))
-        });
+        let reserved = ram - count_frames(&|remaining| kernel_map.free_in(remaining));
         let mut online = 0;
         let mut remaining = region;
         while !remaining.is_empty() {
@@ -198,7 +195,6 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         self.frames.count_allocated(reserved);
         PartRecord::change(self.words(), node, part, |record| {
             record.holes += online - ram;
-            record.unmanaged_frames += reserved;
         });
     }
 
@@ -244,24 +240,6 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     }
 }
 
-/// Installs the record of the reserved RAM of `kernel_map`, the map without the engine's metadata,
-/// at the start of `memory`. Returns the rest of `memory`.
-fn install_reserved<P: Platform>(
-    frames: &Frames<P>,
-    kernel_map: &FirmwareMap<'_>,
-    memory: PfnRange,
-) -> Result<PfnRange, BootError> {
-    let needed = bitmap_frames(kernel_map.reserved_sections().count() as u64);
-    let (first_frames, remaining) = split_frames(memory, needed)?;
-    let pointer = frames.direct_map().pointer(first_frames.start());
-    // SAFETY: `place_metadata` found the frames of `memory` in RAM that is mapped and not reserved,
-    // and `bring_region_online` marks them as allocated permanently. `first_frames` has as many
-    // frames as these sections need, and `pointer` is aligned to 4 KiB. The instance is not in use
-    // yet.
-    unsafe { frames.install_reserved(&mut kernel_map.reserved_sections(), pointer) };
-    Ok(remaining)
-}
-
 /// Installs the record of the frames that are no RAM, in pageblocks that are partly RAM, at the start
 /// of `memory`. Returns the rest of `memory`.
 fn install_not_ram<P: Platform>(
@@ -272,7 +250,10 @@ fn install_not_ram<P: Platform>(
     let needed = bitmap_frames(kernel_map.partial_sections().count() as u64);
     let (first_frames, remaining) = split_frames(memory, needed)?;
     let pointer = frames.direct_map().pointer(first_frames.start());
-    // SAFETY: as in `install_reserved`.
+    // SAFETY: `place_metadata` found the frames of `memory` in RAM that is mapped and not reserved,
+    // and `bring_region_online` marks them as allocated permanently. `first_frames` has as many
+    // frames as these sections need, and `pointer` is aligned to 4 KiB. The instance is not in use
+    // yet.
     unsafe { frames.install_not_ram(&mut kernel_map.partial_sections(), pointer) };
     Ok(remaining)
 }

@@ -98,30 +98,6 @@ impl<'a> FirmwareMap<'a> {
         }
     }
 
-    /// Returns the first run of RAM in `within` that is reserved.
-    pub(super) fn reserved_in(&self, within: PfnRange) -> Option<PfnRange> {
-        let mut remaining = within;
-        loop {
-            let ram = self.ram_in(remaining)?;
-            let Some(free) = self.free_in(ram) else { return Some(ram) };
-            if ram.start() < free.start() {
-                return PfnRange::new(ram.start(), free.start());
-            }
-            remaining = remaining.split_at(free.end()).1;
-        }
-    }
-
-    /// Returns the sections that have reserved RAM, the lowest first.
-    pub(super) fn reserved_sections(&self) -> impl Iterator<Item = PfnRange> {
-        let mut remaining = PfnRange::ALL;
-        Outlined(core::iter::from_fn(move || {
-            let first = self.reserved_in(remaining)?.start().align_down(SECTION_FRAMES as u64);
-            let section = PfnRange::with_len(first, SECTION_FRAMES as u64)?;
-            remaining = remaining.split_at(section.end()).1;
-            Some(section)
-        }))
-    }
-
     /// Returns the sections in which a pageblock is partly RAM, the lowest first.
     pub(super) fn partial_sections(&self) -> impl Iterator<Item = PfnRange> {
         let mut from = Pfn::ZERO;
@@ -236,7 +212,7 @@ impl<'a> FirmwareMap<'a> {
             })
     }
 
-    /// Returns free RAM for the records of reserved memory and of CPUs, for the words of all
+    /// Returns free RAM for the records of frames that are no RAM and of CPUs, for the words of all
     /// regions, and for the bitmaps that boot must make. The RAM includes `reserve` frames
     /// more, or at least the word reserve, if enough is free. Gives an index to each region's node.
     pub(super) fn place_metadata(
@@ -248,8 +224,7 @@ impl<'a> FirmwareMap<'a> {
         for (_, node) in self.regions() {
             nodes.assign(node).map_err(|TooManyNodes(node)| BootError::TooManyNodes(node))?;
         }
-        let mut needed = bitmap_frames(self.reserved_sections().count() as u64);
-        needed += bitmap_frames(self.partial_sections().count() as u64);
+        let mut needed = bitmap_frames(self.partial_sections().count() as u64);
         needed += cpu_frames(self.map.cpus);
         needed += words.runs_for_words(&mut self.indexed_regions(words)).frames();
         let (mut regions, mut counted_below) = (0, Pfn::ZERO);

@@ -14,7 +14,6 @@
 //! | file | what it does |
 //! |---|---|
 //! | `boot.rs`, `boot_map.rs`, `firmware_map.rs` | bring boot memory online by the firmware's map |
-//! | `reserved.rs` | frees boot memory that was reserved |
 //! | `announce.rs` | announces and withdraws regions |
 //! | `settings.rs` | holds the kernel's settings for the whole machine |
 //! | `add.rs`, `online.rs` | add memory and put it online |
@@ -64,7 +63,6 @@ mod poison;
 mod policy;
 mod probes;
 mod remove;
-mod reserved;
 mod scan;
 mod settings;
 mod shrink;

@@ -37,9 +37,6 @@ pub struct ZoneInfo {
     pub described_holes: u64,
     /// The online frames that are RAM.
     pub present: u64,
-    /// The present frames that the allocator may give out: all except those that are still reserved
-    /// since boot and those that hold descriptors of their own section.
-    pub managed: u64,
     /// Whether every frame of the span is online in this zone or lies in a described hole, so that
     /// a scan can read every descriptor without a check. False before boot is complete.
     pub contiguous: bool,
@@ -77,7 +74,6 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
             online: record.online,
             described_holes,
             present: record.online - record.holes,
-            managed: record.online - record.holes - record.unmanaged_frames,
             contiguous: self.settings.boot_complete && record.online != 0 && !has_gaps,
         }
     }
@@ -104,11 +100,9 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
                 }
             }
         }
-        self.for_zone_runs(range, &mut |entry, node, part, run, descriptor_frames| {
+        self.for_zone_runs(range, &mut |entry, node, part, run| {
             self.count_online(entry, node, part.zone(), run.frames(), Change::Online);
-            PartRecord::change(self.words(), node, part, |record| {
-                record.grow(run, descriptor_frames)
-            });
+            PartRecord::change(self.words(), node, part, |record| record.grow(run));
         });
     }
 
@@ -128,14 +122,10 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
             }
         }
         let mut empty = NodeSet::default();
-        self.for_zone_runs(range, &mut |entry, node, part, run, descriptor_frames| {
+        self.for_zone_runs(range, &mut |entry, node, part, run| {
             self.count_online(entry, node, part.zone(), run.frames(), Change::Offline);
             PartRecord::change(self.words(), node, part, |record| {
-                // A frame of this range may still be marked as reserved since boot, although the
-                // kernel has freed it like an allocated frame. The record counts such frames as
-                // unmanaged, so clear the marks and subtract the frames.
-                let is_span_right =
-                    record.shrink(run, descriptor_frames + self.frames.unreserve(run));
+                let is_span_right = record.shrink(run);
                 if record.online == 0 {
                     empty.insert(node);
                 }
@@ -174,13 +164,12 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     }
 
     /// Calls `f` for each run of pageblocks of `range` that lie in one part of a node's memory. The
-    /// arguments of `f` are the entry of the announced range, the node, the part, the run, and the
-    /// number of frames of the run that hold descriptors.
+    /// arguments of `f` are the entry of the announced range, the node, the part, and the run.
     #[inline(never)]
     fn for_zone_runs(
         &self,
         range: PfnRange,
-        f: &mut dyn FnMut(&Entry, NodeIndex, ZonePart, PfnRange, u64),
+        f: &mut dyn FnMut(&Entry, NodeIndex, ZonePart, PfnRange),
     ) {
         let mut remaining = range;
         // `range` may span several regions, and these may belong to several nodes.
@@ -190,9 +179,8 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
             let (zone, run) = self.zone_run(remaining.intersection(region.range));
             let part = ZonePart::at(zone, run.start(), self.zones.low_end());
             let run = run.intersection(part.bounds(self.zones.low_end()));
-            let descriptor_frames = self.frames.descriptor_frames_in(run);
             if let Some(section) = self.words().section_of(run.start()).or_violation() {
-                f(region.entry, section.node(self.words()), part, run, descriptor_frames);
+                f(region.entry, section.node(self.words()), part, run);
             }
             remaining = remaining.split_at(run.end()).1;
         }

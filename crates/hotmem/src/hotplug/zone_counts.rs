@@ -61,9 +61,6 @@ pub(super) struct PartRecord {
     /// Frames of pageblocks that have no RAM, in the sections in which memory of this part is
     /// online. `holes` does not count them. See `holes.rs`.
     pub(super) hole_pageblock_frames: u64,
-    /// Frames of RAM that hold descriptors, or that boot reserved and
-    /// [`free_reserved`](super::Hotplug::free_reserved) has not freed.
-    pub(super) unmanaged_frames: u64,
 }
 
 impl PartRecord {
@@ -73,12 +70,12 @@ impl PartRecord {
     pub(super) fn of(words: &SectionWords, node: NodeIndex, part: ZonePart) -> PartRecord {
         words.record(node).map_or_else(PartRecord::default, |record| {
             let fields = record.zones[part as usize].each_ref();
-            let [start, end, online, holes, hole_pageblock_frames, unmanaged_frames] =
+            let [start, end, online, holes, hole_pageblock_frames] =
                 fields.map(|field| field.load(Ordering::Relaxed));
             let spanned = Pfn::new(start).zip(Pfn::new(end));
             let spanned = spanned.and_then(|(start, end)| PfnRange::new(start, end));
             let spanned = spanned.or_violation().unwrap_or(PfnRange::EMPTY);
-            PartRecord { spanned, online, holes, hole_pageblock_frames, unmanaged_frames }
+            PartRecord { spanned, online, holes, hole_pageblock_frames }
         })
     }
 
@@ -96,21 +93,20 @@ impl PartRecord {
 
     #[inline(never)]
     fn write(self, words: &SectionWords, node: NodeIndex, part: ZonePart) {
-        let PartRecord { spanned, online, holes, hole_pageblock_frames, unmanaged_frames } = self;
+        let PartRecord { spanned, online, holes, hole_pageblock_frames } = self;
         // The record was made when the node got its index.
         if let Some(record) = words.record(node).or_violation() {
             let (start, end) = (spanned.start().number(), spanned.end().number());
-            let fields = [start, end, online, holes, hole_pageblock_frames, unmanaged_frames];
+            let fields = [start, end, online, holes, hole_pageblock_frames];
             for (field, value) in record.zones[part as usize].iter().zip(fields) {
                 field.store(value, Ordering::Relaxed);
             }
         }
     }
 
-    /// Adds `run`, which came online. `unmanaged` frames of `run` are not managed.
-    pub(super) fn grow(&mut self, run: PfnRange, unmanaged: u64) {
+    /// Adds `run`, which came online.
+    pub(super) fn grow(&mut self, run: PfnRange) {
         self.online += run.frames();
-        self.unmanaged_frames += unmanaged;
         self.spanned = if self.spanned.is_empty() {
             run
         } else {
@@ -119,13 +115,11 @@ impl PartRecord {
         };
     }
 
-    /// Takes `run`, which went offline, out of the counts. `unmanaged` frames of `run` were not
-    /// managed. Returns whether the span is still right; if not, the caller must search for the
-    /// span.
-    pub(super) fn shrink(&mut self, run: PfnRange, unmanaged: u64) -> bool {
+    /// Takes `run`, which went offline, out of the counts. Returns whether the span is still right; if
+    /// not, the caller must search for the span.
+    pub(super) fn shrink(&mut self, run: PfnRange) -> bool {
         let has_gaps = self.spanned.frames() != self.online;
         self.online -= run.frames();
-        self.unmanaged_frames -= unmanaged;
         let (below, from_run) = self.spanned.split_at(run.start());
         let (_, above) = from_run.split_at(run.end());
         match (below.is_empty(), above.is_empty()) {

@@ -1,7 +1,7 @@
 //! Tests the count of the frames that callers have.
 
 use hotmem::*;
-use hotmem_testkit::{Cpus, Memory, PAGEBLOCK, RawHotplugCalls as _, SECTION, pfn, range};
+use hotmem_testkit::{Cpus, Memory, PAGEBLOCK, SECTION, pfn, range};
 use hotmem_testkit::{RawRanges as _, Validated as _};
 
 const BOOT_FRAMES: u64 = 4 * SECTION;
@@ -81,10 +81,10 @@ fn the_kernel_has_the_memory_that_boot_reserved_until_it_frees_it() {
     let map = BootMap { reserved: &reserved, ..BootMap::from(&ram) };
     let mapping = memory.direct_map();
     // SAFETY: the test uses no frame of the memory itself.
-    let mut hotplug = unsafe { Hotplug::bootstrap(&frames, mapping, map) }.unwrap();
+    let _hotplug = unsafe { Hotplug::bootstrap(&frames, mapping, map) }.unwrap();
     assert_eq!(allocated(&frames), kernel.frames());
     let (code, data) = kernel.split_at(pfn(SECTION + 14));
-    hotplug.free_reserved_range(code).unwrap();
+    frames.free_range(code).unwrap();
     assert_eq!(allocated(&frames), data.frames());
     frames.free_range(data).unwrap();
     assert_eq!(allocated(&frames), 0);

@@ -77,27 +77,6 @@ fn the_boundary_is_rounded_down_to_a_section() {
 }
 
 #[test]
-fn reserved_memory_is_counted_on_its_side_of_the_boundary() {
-    let (frames, memory) = (&Frames::new(OneCpu), Memory::new(BOOT_FRAMES));
-    let ram = [BootRange { start: 0, len: range(0, BOOT_FRAMES).bytes() }];
-    let across = range(SECTION - PAGEBLOCK, 3 * PAGEBLOCK);
-    let (below, above) = across.split_at(pfn(SECTION));
-    let reserved = [BootRange { start: across.start().phys_addr(), len: across.bytes() }];
-    let low_end = pfn(SECTION);
-    let map = BootMap { reserved: &reserved, low_end, ..BootMap::from(&ram) };
-    let mut hotplug = hotmem_testkit::start(frames, memory.direct_map(), map).unwrap();
-    let managed = |hotplug: &Hotplug<'_, OneCpu>| {
-        let zone = hotplug.zone(NodeId::ZERO, Zone::Kernel);
-        (hotplug.zone(NodeId::ZERO, ZonePart::Low).managed, zone.managed)
-    };
-    assert_eq!(managed(&hotplug), (SECTION - PAGEBLOCK, SECTION - 2 * PAGEBLOCK));
-    // SAFETY: boot has reserved `across`, and nothing uses it.
-    unsafe { hotplug.free_reserved(across) }.unwrap();
-    assert_eq!(managed(&hotplug), (SECTION, SECTION));
-    assert_eq!((below.frames(), above.frames()), (PAGEBLOCK, 2 * PAGEBLOCK));
-}
-
-#[test]
 fn a_scan_of_kernel_memory_sees_both_sides() {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(MEMORY_FRAMES));
     let mut hotplug = boot(&frames, &memory, pfn(LOW_END));
@@ -163,7 +142,7 @@ fn both_sides_agree_with_a_walk_through_random_changes() {
         for (info, zone, within) in zones.into_iter().chain([(movable, Zone::Movable, all)]) {
             let (span, online) = walk_zone(&hotplug, zone, within);
             assert_eq!((info.spanned, info.online), (span, online));
-            assert_eq!((info.present, info.managed), (online, online));
+            assert_eq!(info.present, online);
             assert_eq!(info.contiguous, online != 0 && span.frames() == online);
             outcomes[usize::from(info.contiguous)] += 1;
         }

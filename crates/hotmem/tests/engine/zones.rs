@@ -85,7 +85,7 @@ fn zones_agree_with_a_walk_through_random_changes() {
                 let info = hotplug.zone(n, zone);
                 let (span, online) = walk_zone(&hotplug, n, zone, &regions);
                 assert_eq!((info.spanned, info.online), (span, online));
-                assert_eq!((info.present, info.managed), (online, online));
+                assert_eq!(info.present, online);
                 assert_eq!(info.contiguous, online != 0 && span.frames() == online);
                 if online != 0 {
                     outcomes[usize::from(info.contiguous)] += 1;
@@ -127,12 +127,11 @@ fn holes_and_reserved_frames_of_online_pageblocks_count_as_contiguous() {
         (zone.spanned, zone.online, zone.present),
         (range(0, SECTION), SECTION, SECTION - 1)
     );
-    assert_eq!(zone.managed, zone.present - 1);
     assert!(zone.contiguous);
 }
 
 #[test]
-fn reserved_memory_is_managed_once_it_is_freed_and_leaves_with_its_pageblock() {
+fn reserved_memory_that_was_freed_leaves_with_its_pageblock() {
     let frames = &Frames::new(OneCpu);
     let section = range(0, SECTION).bytes();
     let ram = [BootRange { start: 0, len: Bytes(2 * section.0) }];
@@ -141,21 +140,14 @@ fn reserved_memory_is_managed_once_it_is_freed_and_leaves_with_its_pageblock() {
     let map = BootMap { reserved: &reserved, ..BootMap::from(&ram) };
     let memory = Memory::new(2 * SECTION);
     let mut hotplug = hotmem_testkit::start(frames, memory.direct_map(), map).unwrap();
-    let managed = |hotplug: &Hotplug<'_, OneCpu>| {
-        let zone = hotplug.zone(NodeId::ZERO, Zone::Kernel);
-        (zone.present, zone.managed)
-    };
-    assert_eq!(managed(&hotplug), (2 * SECTION, SECTION));
-    let (lower_half, upper_half) = ramdisk.split_at(range(SECTION + SECTION / 2, 1).start());
-    hotplug.free_reserved_range(lower_half).unwrap();
-    assert_eq!(managed(&hotplug), (2 * SECTION, SECTION + SECTION / 2));
-    assert!(hotplug.free_reserved_range(lower_half).is_err());
-    // `free_raw` does not change the zone's count of managed frames, but the memory can be removed.
-    frames.free_range(upper_half).unwrap();
-    assert_eq!(managed(&hotplug), (2 * SECTION, SECTION + SECTION / 2));
+    assert_eq!(hotplug.zone(NodeId::ZERO, Zone::Kernel).present, 2 * SECTION);
+    frames.free_range(ramdisk).unwrap();
+    let twice = RangeError { range: range(SECTION, PAGEBLOCK), kind: RangeErrorKind::NotAllocated };
+    assert_eq!(frames.free_range(ramdisk), Err(twice));
     let mut offline = hotplug.offline(ramdisk).unwrap();
     let done = offline.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED);
-    assert_eq!((done, managed(&hotplug).0), (Progress::Ready(ramdisk), SECTION));
+    assert_eq!(done, Progress::Ready(ramdisk));
+    assert_eq!(hotplug.zone(NodeId::ZERO, Zone::Kernel).present, SECTION);
 }
 
 #[test]

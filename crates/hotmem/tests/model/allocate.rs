@@ -5,7 +5,6 @@ use crate::machine::Machine;
 use crate::model::{BOOT_OWNER, CHECK_EVERY_OPERATION, FrameState, Model, SIZE, TABLES_OWNER, Tag};
 use crate::model_request::ModelRequest;
 use hotmem::{AllocError, NodeChoice, NodeId, PfnRange, RangeError, RangeErrorKind, Zone};
-use hotmem_testkit::RawHotplugCalls as _;
 use hotmem_testkit::RawRanges as _;
 use hotmem_testkit::{BITMAP_WORD_FRAMES, PAGEBLOCK, SECTION, numbers, pfn, range};
 use std::sync::atomic::Ordering;
@@ -211,37 +210,8 @@ impl Machine<'_> {
             // Free frames that boot reserved in parts, so that some of them stay longer.
             let in_part = tag.owner == BOOT_OWNER || model.rng.u8(..3) == 0;
             let part = if in_part { model.random_part(used) } else { used };
-            if tag.owner == BOOT_OWNER {
-                self.free_reserved(part);
-            } else {
-                model.free(part);
-            }
+            model.free(part);
         }
-    }
-
-    /// Frees memory that boot reserved.
-    pub(crate) fn free_reserved(&mut self, part: PfnRange) {
-        self.model.record_free(part);
-        let answer = self.hotplug.free_reserved_range(part);
-        self.model.trace(|| format!("free reserved {part:?}: {answer:?}"));
-        assert_eq!(answer, Ok(()));
-        self.model.count_new_metadata();
-    }
-
-    /// Checks that `free_reserved_range` refuses a range if boot did not reserve all of it, or if a
-    /// part was freed before.
-    fn check_unreserved_refused(&mut self, freed: PfnRange) {
-        let is_reserved = |frame: u64| {
-            let state = self.model.frame_states.get(frame as usize);
-            matches!(state, Some(FrameState::Used(tag)) if tag.owner == BOOT_OWNER)
-        };
-        let Some(block_range) =
-            freed.chunks(PAGEBLOCK).find(|&block_range| !numbers(block_range).all(is_reserved))
-        else {
-            return;
-        };
-        let refused = RangeError { range: block_range, kind: RangeErrorKind::NotReserved };
-        assert_eq!(self.hotplug.free_reserved_range(freed), Err(refused));
     }
 
     /// Frees a random range, if the engine must refuse that: free frames, frames that are not
@@ -258,7 +228,6 @@ impl Machine<'_> {
         // The engine does not refuse to free holes and metadata, so the test must not free them.
         let has_unchecked =
             states.iter().any(|state| matches!(state, FrameState::Hole | FrameState::Metadata));
-        self.check_unreserved_refused(freed);
         if !has_unchecked && (!has_used || states.contains(&FrameState::Free)) {
             self.model.free(freed);
         }

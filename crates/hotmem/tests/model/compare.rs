@@ -2,7 +2,7 @@
 
 use crate::lifecycle::NODES;
 use crate::machine::Machine;
-use crate::model::{BOOT_OWNER, DESCRIPTORS_OWNER, FrameState, Model, SIZE, Tag};
+use crate::model::{DESCRIPTORS_OWNER, FrameState, Model, SIZE};
 use crate::model_request::ModelRequest;
 use hotmem::{Counts, PfnRange, State, ZonePart};
 use hotmem_testkit::Validated as _;
@@ -168,10 +168,9 @@ impl Machine<'_> {
         for (node, walked) in NODES.into_iter().zip(zones) {
             for (part, walked) in ZonePart::ALL.into_iter().zip(walked) {
                 let recorded = self.hotplug.zone(node, part);
-                let WalkedZone { spanned, online, present, managed } = walked;
-                let actual =
-                    (recorded.spanned, recorded.online, recorded.present, recorded.managed);
-                assert_eq!(actual, (spanned, online, present, managed), "{node:?} {part:?}");
+                let WalkedZone { spanned, online, present } = walked;
+                let actual = (recorded.spanned, recorded.online, recorded.present);
+                assert_eq!(actual, (spanned, online, present), "{node:?} {part:?}");
                 let contiguous = model.boot_complete && online > 0 && spanned.frames() == online;
                 assert_eq!(recorded.contiguous, contiguous, "{node:?} {part:?}");
             }
@@ -215,7 +214,6 @@ struct WalkedZone {
     spanned: PfnRange,
     online: u64,
     present: u64,
-    managed: u64,
 }
 
 impl WalkedZone {
@@ -225,11 +223,7 @@ impl WalkedZone {
             PfnRange::new(start, block.end()).expect("pageblocks are added in ascending order");
         self.online += PAGEBLOCK;
         for frame in numbers(block) {
-            let frame = model.frame_states[frame as usize];
-            let is_reserved = matches!(frame, FrameState::Used(Tag { owner: BOOT_OWNER, .. }));
-            self.present += u64::from(frame != FrameState::Hole);
-            let is_unmanaged = matches!(frame, FrameState::Hole | FrameState::Descriptors);
-            self.managed += u64::from(!is_unmanaged && !is_reserved);
+            self.present += u64::from(model.frame_states[frame as usize] != FrameState::Hole);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Removes all removable memory of a machine, and checks that all other memory has a reason to stay.
 
 use crate::machine::Machine;
-use crate::model::{BOOT_OWNER, Block, FrameState, Model, SIZE, TABLES_OWNER};
+use crate::model::{Block, FrameState, Model, SIZE, TABLES_OWNER};
 use hotmem::{Metadata, OnlineType, PfnRange};
 use hotmem_testkit::{PAGEBLOCK, SECTION, numbers, range};
 
@@ -49,9 +49,6 @@ impl Machine<'_> {
     fn free_all(&mut self) {
         for frame in numbers(range(0, SIZE)) {
             match self.model.frame_states[frame as usize] {
-                FrameState::Used(tag) if tag.owner == BOOT_OWNER => {
-                    self.free_reserved(range(frame, 1))
-                }
                 FrameState::Used(tag) if tag.owner != TABLES_OWNER => {
                     self.model.free(range(frame, 1))
                 }

@@ -2,5 +2,4 @@
 
 mod pointer_range;
 mod refused_calls;
-mod reserved_memory;
 mod reverse_map;

@@ -110,7 +110,7 @@ pub(crate) struct NodeRecord {
     /// For each CPU and grain, the hint of each zone: see `frames/node_hints.rs`.
     hints: [[[AtomicU64; 2]; 2]; NODE_HINT_CPUS],
     /// The statistics of the node's zones: see `hotplug/zone_counts.rs`.
-    pub(crate) zones: [[untracked::AtomicU64; 6]; 3],
+    pub(crate) zones: [[untracked::AtomicU64; 5]; 3],
 }
 
 /// Records of two nodes.
@@ -218,7 +218,7 @@ piece!(
         nodes: from_fn(|_| NodeRecord {
             top: from_fn(|_| from_fn(|_| AtomicU64::new(0))),
             hints: from_fn(|_| from_fn(|_| from_fn(|_| AtomicU64::new(0)))),
-            zones: [const { [const { untracked::AtomicU64::new(0) }; 6] }; 3],
+            zones: [const { [const { untracked::AtomicU64::new(0) }; 5] }; 3],
         }),
     }
 );

@@ -189,18 +189,4 @@ fn check(instance: &Instance<'_>, hot: PfnRange) {
     assert!(
         expected.iter().all(|&block| instance.frames.counts_in(range(block, PAGEBLOCK)).free == 0)
     );
-    let online = expected
-        .iter()
-        .filter(|&&block| !matches!(state(block / PAGEBLOCK), State::Offline))
-        .count();
-    let zones = Zone::ALL.map(|zone| instance.hotplug.zone(NodeId::ZERO, zone));
-    let unmanaged: u64 = zones.iter().map(|zone| zone.online - zone.managed).sum();
-    let unmanaged_at_boot = BOOT_UNMANAGED_FRAMES
-        .with(|cell| *cell.get_or_init(|| unmanaged - online as u64 * PAGEBLOCK));
-    assert_eq!(unmanaged, unmanaged_at_boot + online as u64 * PAGEBLOCK);
-}
-
-thread_local! {
-    /// The number of frames that were not managed at boot.
-    static BOOT_UNMANAGED_FRAMES: std::cell::OnceCell<u64> = const { std::cell::OnceCell::new() };
 }

@@ -1,5 +1,4 @@
-//! Stores bitmaps of frames of boot memory: one record of those that are still reserved, and one of
-//! those that are no RAM.
+//! Stores bitmaps of the frames of boot memory that are no RAM.
 
 use crate::addr::{Pfn, PfnRange};
 use crate::geometry::{FRAME_SIZE, SECTION_FRAMES, count_ones};
@@ -13,7 +12,7 @@ use core::ops::Range;
 const WORD_BITS: usize = if SECTION_FRAMES < 64 { SECTION_FRAMES } else { 64 };
 
 /// The bitmaps of the sections that had such frames at boot, the lowest section first.
-pub(super) struct BootBitmaps {
+pub(super) struct NotRamBitmaps {
     sections: AtomicPtr<SectionMap>,
     count: AtomicUsize,
 }
@@ -26,9 +25,12 @@ struct SectionMap {
     frames: [AtomicU64; SECTION_FRAMES / WORD_BITS],
 }
 
-impl BootBitmaps {
-    pub(super) const fn none() -> BootBitmaps {
-        BootBitmaps { sections: AtomicPtr::new(core::ptr::null_mut()), count: AtomicUsize::new(0) }
+impl NotRamBitmaps {
+    pub(super) const fn none() -> NotRamBitmaps {
+        NotRamBitmaps {
+            sections: AtomicPtr::new(core::ptr::null_mut()),
+            count: AtomicUsize::new(0),
+        }
     }
 
     fn sections(&self) -> &[SectionMap] {
@@ -56,7 +58,7 @@ impl BootBitmaps {
     /// order. Boot only, single-threaded.
     ///
     /// # Safety
-    /// The same as for [`Frames::install_reserved`](super::Frames::install_reserved).
+    /// The same as for [`Frames::install_not_ram`](super::Frames::install_not_ram).
     #[cfg(not(loom))]
     pub(super) unsafe fn install(
         &self,
@@ -101,11 +103,6 @@ impl BootBitmaps {
         PfnRange::new(first.start(), more.last().unwrap_or(first).end())
     }
 
-    /// Clears the bits of `range`. Returns the number of bits that were set.
-    pub(super) fn clear(&self, range: PfnRange) -> u64 {
-        self.access(range, |word, bits| word.fetch_and(!bits, Ordering::Relaxed) & bits)
-    }
-
     /// Calls `access` for each word of the bitmaps of `range`, with the bits of the frames of
     /// `range`. Returns how many bits the results have in all. Skips sections without a bitmap.
     fn access(&self, range: PfnRange, access: fn(&AtomicU64, u64) -> u64) -> u64 {
@@ -142,7 +139,7 @@ pub(crate) const fn bitmap_frames(sections: u64) -> u64 {
 
 /// Returns the frames of `range` as offsets from `start`.
 #[allow(clippy::cast_possible_truncation, reason = "within a section")]
-pub(super) fn offsets(start: Pfn, range: PfnRange) -> Range<usize> {
+fn offsets(start: Pfn, range: PfnRange) -> Range<usize> {
     let offset = |pfn: Pfn| (pfn.number() - start.number()) as usize;
     offset(range.start())..offset(range.end())
 }
