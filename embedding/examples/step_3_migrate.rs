@@ -71,10 +71,7 @@ fn main(boot: &Boot) -> Result<(), PrintedError> {
         // The budget of 4 MiB keeps each call short. Between two calls a kernel can release its
         // lock.
         match shrink.poll(&mut hotplug, &mut pages, Budget { pageblocks: 2 }) {
-            Progress::Ready(removal) => {
-                let committed = hotplug.commit_remove(removal);
-                committed.map_err(|_| "the removal belongs to another instance")?;
-            }
+            Progress::Ready(removal) => hotplug.commit_remove(removal),
             Progress::Working => {}
             Progress::Pending(blocker) => return Err(blocker.into()),
             Progress::Idle => break,

@@ -92,9 +92,7 @@ fn shrink(
     let mut shrink = Shrink::new(ShrinkOptions { unit, ..range.into() });
     loop {
         match shrink.poll(hotplug, kernel, Budget::UNLIMITED) {
-            Progress::Ready(removal) => {
-                hotplug.commit_remove(removal).expect("the removal is of this instance")
-            }
+            Progress::Ready(removal) => hotplug.commit_remove(removal),
             Progress::Working => {}
             Progress::Pending(blocker) => return Ok(Some(blocker)),
             Progress::Idle => return Ok(None),

@@ -90,7 +90,7 @@ pub fn run(args: &Args) -> Result<()> {
         match shrink.poll(&mut hotplug, &mut hooks, Budget::UNLIMITED) {
             Progress::Ready(removal) => {
                 remaining = remaining - removal.range().bytes();
-                hotplug.commit_remove(removal).expect("the removal is of this instance")
+                hotplug.commit_remove(removal);
             }
             Progress::Working => {}
             Progress::Idle => break,

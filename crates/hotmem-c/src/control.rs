@@ -9,8 +9,8 @@ use crate::error::{
 use crate::instance::{Running, hotmem, instance};
 use ::hotmem::geometry::PAGEBLOCK_FRAMES;
 use ::hotmem::{
-    Announce, Blocker, BlockerKind, Budget, Bytes, NodeId, OnlineType, OrViolation, PfnRange,
-    Progress, RangeError, RangeErrorKind, Shrink, State,
+    Announce, Blocker, BlockerKind, Budget, Bytes, NodeId, OnlineType, PfnRange, Progress,
+    RangeError, RangeErrorKind, Shrink, State,
 };
 
 /// Puts the memory online in the zone that the policy chooses.
@@ -266,8 +266,7 @@ fn remove_online(
         match shrink.poll(hotplug, hooks, Budget::UNLIMITED) {
             Progress::Ready(removal) => {
                 *removed += removal.range().bytes().0;
-                // The token is one of this instance, so the commit cannot fail.
-                hotplug.commit_remove(removal).or_violation();
+                hotplug.commit_remove(removal);
             }
             Progress::Working => {}
             Progress::Pending(blocker) => return Some(blocker),

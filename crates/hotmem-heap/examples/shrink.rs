@@ -42,7 +42,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut shrink = Shrink::new(plugged);
     while let Progress::Ready(removal) = shrink.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED)
     {
-        hotplug.commit_remove(removal).map_err(|_| "the removal is one of another instance")?;
+        hotplug.commit_remove(removal);
     }
     println!("{} MiB of memory are present", frames.counts().present >> 8);
     if frames.counts().present << 12 == BOOT_MEMORY {

@@ -52,7 +52,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     {
         println!("removed: {}", removal.range());
         // Here the driver unplugs the memory, and the device acknowledges.
-        hotplug.commit_remove(removal).expect("the removal is of this instance");
+        hotplug.commit_remove(removal);
     }
     Ok(())
 }

@@ -67,7 +67,7 @@
 //! let mut shrink = Shrink::new(plugged);
 //! while let Progress::Ready(removal) = shrink.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED) {
 //!     // Here the kernel offers `removal.range()` to the device, which acknowledges.
-//!     hotplug.commit_remove(removal).expect("the removal is of this instance");
+//!     hotplug.commit_remove(removal);
 //! }
 //! assert_eq!(hotplug.state_at(plugged.start(), plugged.end()), (plugged, State::Absent));
 //! # Ok::<(), Box<dyn std::error::Error>>(())

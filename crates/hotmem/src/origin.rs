@@ -1,4 +1,4 @@
-//! Gives each instance (a `Frames` and its `Hotplug`) a number, so that an instance can refuse the
+//! Gives each instance (a `Frames` and its `Hotplug`) a number, so that an instance can drop the
 //! tokens of the others.
 //!
 //! One process can have many instances. No two of them have the same number. Each token that a

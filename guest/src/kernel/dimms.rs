@@ -5,7 +5,7 @@
 
 use super::acpi::SlotRegion;
 use super::engine::{BUDGET, Engine};
-use super::fatal::{give_up, must};
+use super::fatal::must;
 use super::general_events::GeneralEvents;
 use super::limits::MAX_DIMMS;
 use super::place::Place;
@@ -197,10 +197,7 @@ impl Dimms {
                 Progress::Working
             }
             Progress::Pending(blocker) => {
-                // The request began on this instance, so it can be cancelled.
-                if offline.cancel(hotplug, hooks).is_err() {
-                    give_up("DIMM: the removal cannot be cancelled");
-                }
+                offline.cancel(hotplug, hooks);
                 Progress::Ready(self.keep(slot, Obstacle::Blocked(blocker)))
             }
             Progress::Ready(_) | Progress::Idle => Progress::Ready(match remove(dimm, engine) {

@@ -29,7 +29,7 @@
 //! // The 64 GiB are unplugged.
 //! let mut shrink = Shrink::new(range);
 //! while let Progress::Ready(removal) = shrink.poll(&mut hotplug, &mut hooks, Budget::UNLIMITED) {
-//!     hotplug.commit_remove(removal).expect("the removal is of this instance");
+//!     hotplug.commit_remove(removal);
 //! }
 //! assert_eq!(machine.frames().counts().present, machine.boot_memory().frames());
 //! # Ok::<(), Box<dyn std::error::Error>>(())

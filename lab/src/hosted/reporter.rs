@@ -138,11 +138,10 @@ impl<'m> HostReporter<'m> {
             Step::Ready(Ok(batch)) => {
                 let discarded = self.machine.discard(&batch);
                 let mut reporter = locked(&self.reporter);
-                // Both calls fail only for another reporter's batch.
-                let _ = match discarded {
+                match discarded {
                     Ok(()) => reporter.reported(batch),
                     Err(_) => reporter.failed(batch, self.now()),
-                };
+                }
                 Wait::None
             }
             Step::Working => Wait::None,

@@ -5,7 +5,7 @@ use crate::connectors::Connectors;
 use crate::exchange::{Exchange, Exchanged};
 use crate::outcome::{Error, FinalState};
 use crate::table::Table;
-use hotmem::{Mapping, OrViolation, PfnRange, Platform};
+use hotmem::{Mapping, PfnRange, Platform};
 
 impl<'f, P: Platform> OpenRequest<'f, P> {
     /// Checks that the engine allows the removal of the taken memory, and that each connector is in
@@ -92,8 +92,7 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
             .hotplug
             .prepare_remove(table.part_of(&stretch, lmbs))
             .map_err(|error| (Error::Remove(error), lmbs))?;
-        // The removal was prepared on this instance, so abandoning it cannot fail.
-        machine.hotplug.abandon_remove(removal, machine.hooks).or_violation();
+        machine.hotplug.abandon_remove(removal, machine.hooks);
         Ok(position + lmbs)
     }
 }

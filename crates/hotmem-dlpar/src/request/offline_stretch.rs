@@ -2,7 +2,7 @@
 
 use super::machine::Machine;
 use super::taken::FormerState;
-use hotmem::{Mapping, Offline, OrViolation, Platform};
+use hotmem::{Mapping, Offline, Platform};
 
 /// LMBs that are being taken offline.
 #[derive(Debug)]
@@ -16,7 +16,6 @@ pub(super) struct OfflineStretch<'f, P: Platform> {
 impl<'f, P: Platform> OfflineStretch<'f, P> {
     /// Cancels the offlining.
     pub(super) fn cancel<M: Mapping, C: ?Sized>(self, machine: &mut Machine<'_, 'f, P, M, C>) {
-        // The offlining began on this instance, as `poll` has checked, so `cancel` cannot fail.
-        self.offline.cancel(machine.hotplug, machine.hooks).or_violation();
+        self.offline.cancel(machine.hotplug, machine.hooks);
     }
 }

@@ -9,7 +9,7 @@ use crate::description::Change;
 use crate::exchange::{Exchange, Exchanged};
 use crate::outcome::{Error, FinalState};
 use crate::table::Table;
-use hotmem::{AddRequest, Mapping, OrViolation, PfnRange, Platform, State};
+use hotmem::{AddRequest, Mapping, PfnRange, Platform, State};
 
 impl<'f, P: Platform> OpenRequest<'f, P> {
     /// Releases the taken LMBs.
@@ -137,7 +137,7 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
             Err(removal) => {
                 let stays = removal.range().split_at(end).1;
                 let node = machine.hotplug.frames().node_of(stays.start());
-                machine.hotplug.commit_remove_except(removal, stays).or_violation();
+                machine.hotplug.commit_remove_except(removal, stays);
                 let described = machine.hotplug.add(AddRequest { node, ..stays.into() });
                 // Memory that is about to be released may be absent as well.
                 if let Err(error) = described
@@ -159,10 +159,10 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
             }
         };
         if !released.range().is_empty() {
-            machine.hotplug.commit_remove(released).or_violation();
+            machine.hotplug.commit_remove(released);
         }
         if !rest.range().is_empty() {
-            machine.hotplug.abandon_remove(rest, machine.hooks).or_violation();
+            machine.hotplug.abandon_remove(rest, machine.hooks);
         }
     }
 

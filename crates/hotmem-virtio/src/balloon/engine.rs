@@ -189,7 +189,7 @@ impl<'f, P: Platform> EngineMemory<'f, P> {
             // A batch has at most `max_batch_ranges` ranges, so all of them fit. If they did not, the
             // batch would be given back, and none of it sent.
             Step::Ready(Ok(batch)) if batch.len() > Ranges::MAX_LEN => {
-                reporter.failed(batch, now).or_violation();
+                reporter.failed(batch, now);
                 Progress::Working
             }
             Step::Ready(Ok(batch)) => {
@@ -311,8 +311,7 @@ impl<P: Platform> Memory for EngineMemory<'_, P> {
 
     fn report_answered(&mut self) {
         if let (Some(reporter), Some(batch)) = (&mut self.reporter, self.sent_batch.take()) {
-            // The batch is from this reporter.
-            reporter.reported(batch).or_violation();
+            reporter.reported(batch);
         }
     }
 

@@ -12,9 +12,9 @@ use crate::hull::hull;
 use crate::missing_frames::missing_frames;
 use core::fmt;
 use hotmem::{
-    AddError, Addition, Budget, Bytes, Frames, Hooks, Hotplug, Mapping, NodeId, OnlineType,
-    OrViolation, Pfn, PfnRange, Platform, Progress, RangeError, RangeErrorKind, Removal, Shrink,
-    ShrinkOptions, State,
+    AddError, Addition, Budget, Bytes, Frames, Hooks, Hotplug, Mapping, NodeId, OnlineType, Pfn,
+    PfnRange, Platform, Progress, RangeError, RangeErrorKind, Removal, Shrink, ShrinkOptions,
+    State,
 };
 
 /// The operations of one device that are in progress in the engine.
@@ -245,8 +245,7 @@ impl<P: Platform, M: Mapping, H: Hooks> Memory for BoundMemory<'_, '_, P, M, H> 
 
     fn plugged(&mut self, range: PfnRange) {
         if let Some((_, addition)) = self.memory.addition.take() {
-            // The addition was prepared on this instance: `bind` accepts no other.
-            self.hotplug.commit_add(addition).or_violation();
+            self.hotplug.commit_add(addition);
             self.memory.added_range = hull(self.memory.added_range, range);
             self.memory.search_range = PfnRange::EMPTY;
         }
@@ -322,7 +321,7 @@ impl<P: Platform, M: Mapping, H: Hooks> Memory for BoundMemory<'_, '_, P, M, H> 
 
     fn unplugged(&mut self, _range: PfnRange) {
         if let Some(removal) = self.take_removal() {
-            self.hotplug.commit_remove(removal).or_violation();
+            self.hotplug.commit_remove(removal);
         }
     }
 
@@ -330,7 +329,7 @@ impl<P: Platform, M: Mapping, H: Hooks> Memory for BoundMemory<'_, '_, P, M, H> 
         self.stop_shrinking();
         self.memory.search_range = PfnRange::EMPTY;
         if let Some(removal) = self.take_removal() {
-            self.hotplug.abandon_remove(removal, self.hooks).or_violation();
+            self.hotplug.abandon_remove(removal, self.hooks);
         }
     }
 
@@ -348,7 +347,7 @@ impl<'f, P: Platform, M: Mapping, H: Hooks> BoundMemory<'_, 'f, P, M, H> {
 
     pub(super) fn stop_shrinking(&mut self) {
         if let Some(ShrinkInProgress { shrink, .. }) = self.memory.shrink.take() {
-            shrink.cancel(self.hotplug, self.hooks).or_violation();
+            shrink.cancel(self.hotplug, self.hooks);
         }
     }
 

@@ -4,7 +4,7 @@ use super::hotplug::BoundMemory;
 use super::memory::{Memory, Obstacle, Run, Unplug};
 use super::remaining::Remaining;
 use hotmem::geometry::{FRAME_SHIFT, PAGEBLOCK_FRAMES};
-use hotmem::{Bytes, Hooks, Mapping, OrViolation, PfnRange, Platform, Progress};
+use hotmem::{Bytes, Hooks, Mapping, PfnRange, Platform, Progress};
 
 impl<P: Platform, M: Mapping, H: Hooks> BoundMemory<'_, '_, P, M, H> {
     /// Continues the removal of all memory of the device.
@@ -13,8 +13,7 @@ impl<P: Platform, M: Mapping, H: Hooks> BoundMemory<'_, '_, P, M, H> {
         self.memory.addition = None;
         self.memory.added_range = PfnRange::EMPTY;
         while let Some(removal) = self.take_removal() {
-            // The removal was prepared on this instance: `bind` accepts no other.
-            self.hotplug.commit_remove(removal).or_violation();
+            self.hotplug.commit_remove(removal);
         }
         let region = self.memory.region.range;
         let mut frames = self.plugged_frames(region);

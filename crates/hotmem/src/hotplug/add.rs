@@ -151,17 +151,14 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
 
     /// Commits an addition: maps the memory, which must be accessible now. After that, RAM is
     /// present and offline, and the caller puts it [online](Self::online); [device
-    /// memory](AddRequest::device) belongs to its driver. Cannot fail on the instance that prepared
-    /// the addition.
+    /// memory](AddRequest::device) belongs to its driver. If another instance prepared the addition,
+    /// drops it, which undoes the preparation.
     ///
     /// Cost: O(sections).
-    ///
-    /// # Errors
-    /// Returns the addition if another instance prepared it.
-    pub fn commit_add(&mut self, addition: Addition<'f, P>) -> Result<(), Addition<'f, P>> {
-        let addition = addition.check_instance(self.frames)?;
-        self.finish_add(addition);
-        Ok(())
+    pub fn commit_add(&mut self, addition: Addition<'f, P>) {
+        if let Some(addition) = addition.of_instance(self.frames) {
+            self.finish_add(addition);
+        }
     }
 
     fn finish_add(&mut self, mut addition: Addition<'f, P>) {

@@ -249,24 +249,16 @@ impl<'f, P: Platform> Offline<'f, P> {
         }
     }
 
-    /// Releases all memory that the request has isolated, so that the range stays online. Cannot
-    /// fail on the instance that the request began on.
+    /// Releases all memory that the request has isolated, so that the range stays online. If the
+    /// request began on another instance, drops it, which releases the memory too, but calls no hook.
     ///
     /// Cost: O(pageblocks) that are isolated.
-    ///
-    /// # Errors
-    /// Returns the request if it began on another instance.
-    pub fn cancel<M: Mapping>(
-        self,
-        hotplug: &mut Hotplug<'f, P, M>,
-        hooks: &mut dyn Hooks,
-    ) -> Result<(), Offline<'f, P>> {
-        let mut request = self.check_instance(hotplug.frames)?;
+    pub fn cancel<M: Mapping>(self, hotplug: &mut Hotplug<'f, P, M>, hooks: &mut dyn Hooks) {
+        let Some(mut request) = self.of_instance(hotplug.frames) else { return };
         request.unpark(hooks);
         for isolated in request.take_isolated().into_iter().flatten() {
             hotplug.release_cancelled(isolated, hooks);
         }
-        Ok(())
     }
 
     /// Lets an allocation that would fail take the isolated memory back. If too many requests wait,

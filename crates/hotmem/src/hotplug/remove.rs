@@ -92,35 +92,26 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         unsafe { self.mapping.unmap(range) };
     }
 
-    /// Commits a removal: makes the memory absent, and forgets which of its frames were poisoned.
-    /// Cannot fail on the instance that prepared the removal.
+    /// Commits a removal: makes the memory absent, and forgets which of its frames were poisoned. If
+    /// another instance prepared the removal, drops it: see [`Removal`].
     ///
     /// Cost: O(sections).
-    ///
-    /// # Errors
-    /// Returns the removal if another instance prepared it.
-    pub fn commit_remove(&mut self, removal: Removal<'f, P>) -> Result<(), Removal<'f, P>> {
-        self.commit_remove_except(removal, PfnRange::EMPTY)
+    pub fn commit_remove(&mut self, removal: Removal<'f, P>) {
+        self.commit_remove_except(removal, PfnRange::EMPTY);
     }
 
     /// Commits a removal of which the device has left `left`, and that cannot be
     /// [split](Removal::split_at). All of the memory becomes absent, because the part that the device
     /// took held the descriptors of `left`. The caller adds `left` again. The engine keeps the record
-    /// of the poisoned frames of `left`, because it is still the same memory.
+    /// of the poisoned frames of `left`, because it is still the same memory. If another instance
+    /// prepared the removal, drops it: see [`Removal`].
     ///
     /// Cost: O(sections).
-    ///
-    /// # Errors
-    /// Returns the removal if another instance prepared it.
-    pub fn commit_remove_except(
-        &mut self,
-        removal: Removal<'f, P>,
-        left: PfnRange,
-    ) -> Result<(), Removal<'f, P>> {
-        let (range, tables) = removal.check_instance(self.frames)?.into_parts();
+    pub fn commit_remove_except(&mut self, removal: Removal<'f, P>, left: PfnRange) {
+        let Some(removal) = removal.of_instance(self.frames) else { return };
+        let (range, tables) = removal.into_parts();
         drop(SpareFrames::of(self.frames, tables));
         self.make_absent(range, left);
-        Ok(())
     }
 
     /// Makes `range` absent, and forgets its poisoned frames, except those of `left`. `range` is held
@@ -143,21 +134,14 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     }
 
     /// Abandons a removal: maps the memory again. If a [`Shrink`] took the memory offline, it comes
-    /// online again in its former zone, except for its poisoned frames. Cannot fail on the instance
-    /// that prepared the removal.
+    /// online again in its former zone, except for its poisoned frames. If another instance prepared
+    /// the removal, drops it: see [`Removal`].
     ///
     /// [`Shrink`]: super::Shrink
     ///
     /// Cost: O(sections).
-    ///
-    /// # Errors
-    /// Returns the removal if another instance prepared it.
-    pub fn abandon_remove(
-        &mut self,
-        removal: Removal<'f, P>,
-        hooks: &mut dyn Hooks,
-    ) -> Result<(), Removal<'f, P>> {
-        let removal = removal.check_instance(self.frames)?;
+    pub fn abandon_remove(&mut self, removal: Removal<'f, P>, hooks: &mut dyn Hooks) {
+        let Some(removal) = removal.of_instance(self.frames) else { return };
         let was_online = removal.was_online;
         let (range, tables) = removal.into_parts();
         let mut tables = SpareFrames::of(self.frames, tables);
@@ -170,7 +154,6 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         } else {
             self.frames.clear_held(range);
         }
-        Ok(())
     }
 
     /// Puts `range` online again in its former zone. `range` was taken offline to be removed, and

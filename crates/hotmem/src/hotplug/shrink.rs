@@ -232,20 +232,13 @@ impl<'f, P: Platform> Shrink<'f, P> {
     }
 
     /// Puts online again, in its former zone, the memory that is isolated, or offline and not yet
-    /// [ready](Progress::Ready). Its poisoned frames stay quarantined. Cannot fail on the instance
-    /// that the shrink began on.
+    /// [ready](Progress::Ready). Its poisoned frames stay quarantined. If the shrink began on another
+    /// instance, drops it: its memory stays isolated or held.
     ///
     /// Cost: O(pageblocks) of the isolated memory, and O(sections) of the offline memory.
-    ///
-    /// # Errors
-    /// Returns the request if it began on another instance.
-    pub fn cancel<M: Mapping>(
-        mut self,
-        hotplug: &mut Hotplug<'f, P, M>,
-        hooks: &mut dyn Hooks,
-    ) -> Result<(), Shrink<'f, P>> {
+    pub fn cancel<M: Mapping>(mut self, hotplug: &mut Hotplug<'f, P, M>, hooks: &mut dyn Hooks) {
         if self.instance.is_some_and(|instance| instance != hotplug.instance()) {
-            return Err(self);
+            return;
         }
         self.unpark(hooks);
         let window = self.window.take().map(Window::into_isolation);
@@ -255,7 +248,6 @@ impl<'f, P: Platform> Shrink<'f, P> {
         if !self.ready_run.is_empty() {
             hotplug.bring_back_online(self.ready_run, hooks);
         }
-        Ok(())
     }
 
     /// Returns the number of frames that the shrink has not taken, for tests: it still has to take

@@ -36,7 +36,7 @@ fn report_until_idle(instance: &Instance, reporter: &mut Reporter<'_, LoomPlatfo
             Step::Ready(Ok(batch)) => {
                 overwrite_batch(instance, &batch);
                 reported += batch.iter().map(|range| range.frames()).sum::<u64>();
-                reporter.reported(batch).unwrap();
+                reporter.reported(batch);
             }
             Step::Working => {}
             Step::Idle => return reported,
@@ -82,7 +82,7 @@ fn check_all_reported_again(
 fn report_once(instance: &Instance, reporter: &mut Reporter<'_, LoomPlatform>) {
     if let Some(batch) = next_batch(reporter) {
         overwrite_batch(instance, &batch);
-        reporter.reported(batch).unwrap();
+        reporter.reported(batch);
     }
 }
 
@@ -207,7 +207,7 @@ fn a_failed_report_races_with_an_allocation() {
         let other_thread = instance.spawn_on(1, |instance| instance.try_alloc(ONE_FRAME).ok());
         if let Some(batch) = next_batch(&mut reporter) {
             overwrite_batch(&instance, &batch);
-            reporter.failed(batch, NOW).unwrap();
+            reporter.failed(batch, NOW);
         }
         let other_held = other_thread.join().unwrap();
         instance.check();
@@ -229,7 +229,7 @@ fn a_reset_races_with_an_allocation_and_a_free() {
             instance.try_alloc(ONE_FRAME).ok()
         });
         reporter.reset();
-        batch_before_reset.into_iter().for_each(|batch| reporter.reported(batch).unwrap());
+        batch_before_reset.into_iter().for_each(|batch| reporter.reported(batch));
         let other_held = other_thread.join().unwrap();
         assert_eq!(instance.counts().reporting, 0);
         instance.check();

@@ -37,7 +37,7 @@
 //!     for range in &batch {
 //!         // The host discards the memory of `range`, and acknowledges, now or later.
 //!     }
-//!     reporter.reported(batch).expect("the batch is of this instance");
+//!     reporter.reported(batch);
 //! }
 //! assert_eq!(FRAMES.counts().reported, FRAMES.counts().free_whole);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -236,24 +236,19 @@ impl<'f, P: Platform> Reporter<'f, P> {
         if self.is_on() { self.advance(now) } else { Step::Idle }
     }
 
-    /// Frees the memory of this batch, whose RAM the host has taken. Such memory is allocated last.
-    ///
-    /// # Errors
-    /// The batch, if another instance made it.
-    pub fn reported(&mut self, batch: Batch) -> Result<(), Batch> {
-        let batch = batch.check_instance(self.frames)?;
+    /// Frees the memory of this batch, whose RAM the host has taken. Such memory is allocated last. If
+    /// another instance made the batch, drops it: see [`Batch`].
+    pub fn reported(&mut self, batch: Batch) {
+        let Some(batch) = batch.of_instance(self.frames) else { return };
         (self.refusals, self.unanswered_since) = (0, None);
         self.statistics.reported += self.publish_batch(&batch, true);
-        Ok(())
     }
 
     /// Frees the memory of this batch, which the host has refused. The reporter sends other batches
-    /// after a pause. After [`Settings::max_refusals`] refusals in a row, it switches itself off.
-    ///
-    /// # Errors
-    /// The batch, if another instance made it.
-    pub fn failed(&mut self, batch: Batch, now: Duration) -> Result<(), Batch> {
-        let batch = batch.check_instance(self.frames)?;
+    /// after a pause. After [`Settings::max_refusals`] refusals in a row, it switches itself off. If
+    /// another instance made the batch, drops it: see [`Batch`].
+    pub fn failed(&mut self, batch: Batch, now: Duration) {
+        let Some(batch) = batch.of_instance(self.frames) else { return };
         self.refusals = self.refusals.saturating_add(1);
         self.statistics.refused += 1;
         self.unanswered_since = None;
@@ -263,7 +258,6 @@ impl<'f, P: Platform> Reporter<'f, P> {
         } else {
             self.phase = Phase::Waiting(now, WaitReason::Refused);
         }
-        Ok(())
     }
 
     /// Frees all memory that is reporting, including that of lost batches and of batches of an

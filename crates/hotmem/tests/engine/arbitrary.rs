@@ -211,8 +211,8 @@ fn call<'f>(local: &mut Instance<'f>, other: &mut Instance<'f>, rng: &mut Rng) -
             let Some(addition) = take_random(rng, tokens_of_either!(additions)) else {
                 return false;
             };
-            let done = local.hotplug.commit_add(addition);
-            done.map_err(|addition| tokens_of_either!(additions).push(addition)).is_err()
+            local.hotplug.commit_add(addition);
+            false
         }
         6 | 7 => local.hotplug.online(target, random_kind(rng), &mut Kernel(rng)).is_err(),
         8 => match local.hotplug.offline(target) {
@@ -232,8 +232,8 @@ fn call<'f>(local: &mut Instance<'f>, other: &mut Instance<'f>, rng: &mut Rng) -
         }
         10 => {
             let Some(request) = take_random(rng, tokens_of_either!(offlines)) else { return false };
-            let done = request.cancel(&mut local.hotplug, &mut Kernel(rng));
-            done.map_err(|request| tokens_of_either!(offlines).push(request)).is_err()
+            request.cancel(&mut local.hotplug, &mut Kernel(rng));
+            false
         }
         11 => {
             let number = |rng: &mut Rng| [0, 1, PAGEBLOCK, SECTION, u64::MAX][rng.usize(..5)];
@@ -260,8 +260,8 @@ fn call<'f>(local: &mut Instance<'f>, other: &mut Instance<'f>, rng: &mut Rng) -
         }
         14 => {
             let Some(shrink) = take_random(rng, tokens_of_either!(shrinks)) else { return false };
-            let done = shrink.cancel(&mut local.hotplug, &mut Kernel(rng));
-            done.map_err(|shrink| tokens_of_either!(shrinks).push(shrink)).is_err()
+            shrink.cancel(&mut local.hotplug, &mut Kernel(rng));
+            false
         }
         15 => match local.hotplug.prepare_remove(target) {
             Ok(removal) => {
@@ -272,18 +272,18 @@ fn call<'f>(local: &mut Instance<'f>, other: &mut Instance<'f>, rng: &mut Rng) -
         },
         16 => {
             let Some(removal) = take_random(rng, tokens_of_either!(removals)) else { return false };
-            let done = match rng.u8(..3) {
+            match rng.u8(..3) {
                 0 => local.hotplug.abandon_remove(removal, &mut Kernel(rng)),
                 1 => local.hotplug.commit_remove(removal),
                 _ => match removal.split_at(target.start()) {
-                    Ok((below, above)) => {
-                        tokens_of_either!(removals).extend([below, above]);
-                        return false;
+                    Ok((below, above)) => tokens_of_either!(removals).extend([below, above]),
+                    Err(removal) => {
+                        tokens_of_either!(removals).push(removal);
+                        return true;
                     }
-                    Err(removal) => Err(removal),
                 },
-            };
-            done.map_err(|removal| tokens_of_either!(removals).push(removal)).is_err()
+            }
+            false
         }
         17 => local.hotplug.remove(target).is_err(),
         18 => local.hotplug.add(AddRequest { device: true, ..target.into() }).is_err(),
@@ -408,8 +408,7 @@ fn call<'f>(local: &mut Instance<'f>, other: &mut Instance<'f>, rng: &mut Rng) -
                     let Some(batch) = take_random(rng, tokens_of_either!(batches)) else {
                         return false;
                     };
-                    let done = reporter.reported(batch);
-                    return done.map_err(|batch| tokens_of_either!(batches).push(batch)).is_err();
+                    reporter.reported(batch);
                 }
             }
             false

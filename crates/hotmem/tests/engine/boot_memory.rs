@@ -41,7 +41,7 @@ fn boot_memory_goes_offline_and_is_never_removed() {
     let polled = shrink.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED);
     let blocker = hotmem_testkit::blocker_of(polled).unwrap();
     assert_eq!(blocker, Blocker { range: range(0, SECTION), kind: BlockerKind::BootMemory });
-    shrink.cancel(&mut hotplug, &mut NoHooks).unwrap();
+    shrink.cancel(&mut hotplug, &mut NoHooks);
     assert_eq!(frames.validated().unwrap(), before);
     let mut listed = hotplug.memory_blocks(SECTION);
     assert!(listed.all(|block| block.blocker.is_some()));
@@ -59,7 +59,7 @@ fn a_shrink_takes_the_plugged_memory_between_boot_memory() {
     assert_eq!(removal.range(), plugged);
     let all = hotplug.state_at(plugged.start(), plugged.end());
     assert_eq!(all, (plugged, State::Removing));
-    hotplug.abandon_remove(removal, &mut NoHooks).unwrap();
+    hotplug.abandon_remove(removal, &mut NoHooks);
     assert_eq!(hotplug.state_at(plugged.start(), plugged.end()).1, State::OnlineMovable);
     let polled = shrink.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED);
     let kind = hotmem_testkit::blocker_of(polled).map(|blocker| blocker.kind);
@@ -80,7 +80,7 @@ fn a_shrink_takes_whole_units_below_boot_memory() {
     let polled = shrink.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED);
     let Progress::Ready(removal) = polled else { panic!("{polled:?}") };
     assert_eq!(removal.range(), range(SECTION, SECTION));
-    hotplug.commit_remove(removal).unwrap();
+    hotplug.commit_remove(removal);
     let polled = shrink.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED);
     let blocker = hotmem_testkit::blocker_of(polled).unwrap();
     assert_eq!(blocker.kind, BlockerKind::BootMemory);

@@ -97,7 +97,7 @@ fn shrink(
     let mut shrink = Shrink::new(ShrinkOptions { unit, ..within.into() });
     loop {
         match shrink.poll(hotplug, kernel, budget) {
-            Progress::Ready(removal) => hotplug.commit_remove(removal).unwrap(),
+            Progress::Ready(removal) => hotplug.commit_remove(removal),
             Progress::Working => {}
             ended => return (shrink.frames_left(), hotmem_testkit::blocker_of(ended)),
         }

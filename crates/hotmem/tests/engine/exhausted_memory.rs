@@ -177,7 +177,7 @@ fn the_word_reserve_is_metadata() {
             matches!(progress, Progress::Pending(Blocker { kind: BlockerKind::Metadata, .. })),
             "{progress:?}"
         );
-        offline.cancel(&mut hotplug, &mut NoHooks).unwrap();
+        offline.cancel(&mut hotplug, &mut NoHooks);
     }
     assert_eq!(hotplug.state_at(Pfn::ZERO, pfn(SECTION)).1, State::Online);
     frames.validated().unwrap();

@@ -269,7 +269,7 @@ fn an_offline_request_that_fails_is_cancelled() {
                         instance.kernel.has_failed && is_caused_by(fault, blocker.kind),
                         "{blocker}"
                     );
-                    request.cancel(&mut instance.hotplug, &mut instance.kernel).unwrap();
+                    request.cancel(&mut instance.hotplug, &mut instance.kernel);
                     assert!(instance.kernel.agreed_frames.is_empty());
                     assert_eq!(instance.states_and_counts(), states_and_counts);
                     assert!(instance.kernel.has_migrated || instance.snapshot() == before);
@@ -318,7 +318,7 @@ fn a_shrink_skips_a_unit_that_fails_and_removes_all_others() {
                     ) {
                         Progress::Ready(removal) => {
                             removed += removal.range().frames();
-                            instance.hotplug.commit_remove(removal).unwrap();
+                            instance.hotplug.commit_remove(removal);
                         }
                         Progress::Working => {}
                         ended => break (shrink.frames_left(), hotmem_testkit::blocker_of(ended)),
@@ -364,9 +364,9 @@ fn a_device_that_refuses_leaves_the_memory_online() {
                 let section = range(MOVABLE_START + part * SECTION, SECTION);
                 assert_eq!(removal.range(), section);
                 if part == refused {
-                    instance.hotplug.abandon_remove(removal, &mut instance.kernel).unwrap();
+                    instance.hotplug.abandon_remove(removal, &mut instance.kernel);
                 } else {
-                    instance.hotplug.commit_remove(removal).unwrap();
+                    instance.hotplug.commit_remove(removal);
                 }
                 let expected = if part == refused { State::OnlineMovable } else { State::Absent };
                 assert_eq!(instance.hotplug.state_at(section.start(), section.end()).1, expected);
@@ -384,7 +384,7 @@ fn a_device_that_refuses_offline_memory_leaves_it_offline() {
         instance.hotplug.add(added).unwrap();
         let before = instance.snapshot();
         let removal = instance.hotplug.prepare_remove(added).unwrap();
-        instance.hotplug.abandon_remove(removal, &mut instance.kernel).unwrap();
+        instance.hotplug.abandon_remove(removal, &mut instance.kernel);
         assert_eq!(instance.snapshot(), before);
     });
 }
@@ -438,7 +438,7 @@ fn without_headroom_no_frame_is_migrated() {
             panic!("the request went on without free memory to migrate to")
         };
         assert!(matches!(blocker.kind, BlockerKind::NotEnoughFree { free: 0, .. }), "{blocker}");
-        request.cancel(&mut instance.hotplug, &mut instance.kernel).unwrap();
+        request.cancel(&mut instance.hotplug, &mut instance.kernel);
         assert!(!instance.kernel.has_migrated && instance.kernel.agreed_frames.is_empty());
         assert_eq!(Snapshot::of(&instance.hotplug, SECTIONS * SECTION, &used), before);
     });
@@ -487,7 +487,7 @@ fn words_in_added_kernel_memory_block_its_removal() {
             words.contains(&blocker.range) && blocker.kind == BlockerKind::Metadata,
             "{blocker}"
         );
-        request.cancel(&mut instance.hotplug, &mut instance.kernel).unwrap();
+        request.cancel(&mut instance.hotplug, &mut instance.kernel);
         frames.validated().unwrap();
     });
 }

@@ -464,7 +464,7 @@ fn holes_agree_with_a_walk_over_all_pageblocks() {
                     let polled = offline.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED);
                     if polled != Progress::Ready(run) {
                         // Memory with metadata stays online.
-                        offline.cancel(&mut hotplug, &mut NoHooks).unwrap();
+                        offline.cancel(&mut hotplug, &mut NoHooks);
                     }
                 }
             }

@@ -117,7 +117,7 @@ fn count(beside: &str) {
             isolations += 1;
         }
         if let Some(batch) = batch {
-            reporter.reported(batch).unwrap();
+            reporter.reported(batch);
             reports += 1;
         }
     }

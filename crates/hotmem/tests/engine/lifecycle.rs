@@ -52,7 +52,7 @@ fn memory_is_added_used_and_removed() {
             match shrink.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED) {
                 Progress::Ready(removal) => {
                     removed += removal.range().frames();
-                    hotplug.commit_remove(removal).unwrap();
+                    hotplug.commit_remove(removal);
                 }
                 Progress::Working => {}
                 ended => {

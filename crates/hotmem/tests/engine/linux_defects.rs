@@ -105,7 +105,7 @@ fn listeners_that_were_not_asked_receive_no_cancel_event() {
             progress,
             Progress::Pending(Blocker { kind: BlockerKind::HeldByAnother, .. })
         ));
-        offline.cancel(hotplug, &mut hooks).unwrap();
+        offline.cancel(hotplug, &mut hooks);
         let online = hotplug.online(hot, OnlineType::Kernel, &mut hooks);
         assert!(matches!(online, Err(RangeError { kind: RangeErrorKind::Online, .. })));
         assert!(hooks.listeners.iter().all(|listener| listener.events.is_empty()));
@@ -125,7 +125,7 @@ fn after_a_veto_only_listeners_that_agreed_receive_the_cancel_event() {
             progress,
             Progress::Pending(Blocker { kind: BlockerKind::Veto("no"), .. })
         ));
-        offline.cancel(hotplug, &mut hooks).unwrap();
+        offline.cancel(hotplug, &mut hooks);
         let events = hooks.listeners.map(|listener| listener.events);
         assert_eq!(events, [vec!["going", "cancelled"], vec!["going"], vec![]]);
     });
@@ -205,7 +205,7 @@ fn self_hosted_metadata_survives_undone_requests_and_is_removed_with_its_memory(
             progress,
             Progress::Pending(Blocker { kind: BlockerKind::Unmovable(_), .. })
         ));
-        offline.cancel(hotplug, &mut NoHooks).unwrap();
+        offline.cancel(hotplug, &mut NoHooks);
         assert_eq!(self_hosted(frames), 1);
         frames.validated().unwrap();
         frames.free_range(used).unwrap();
@@ -213,7 +213,7 @@ fn self_hosted_metadata_survives_undone_requests_and_is_removed_with_its_memory(
         let Progress::Ready(removal) = shrink.poll(hotplug, &mut NoHooks, Budget::UNLIMITED) else {
             panic!("the shrink did not take all hotplugged memory");
         };
-        hotplug.abandon_remove(removal, &mut NoHooks).unwrap();
+        hotplug.abandon_remove(removal, &mut NoHooks);
         assert_eq!(frames.validated().unwrap().movable, HOTPLUG_FRAMES);
         let again = frames.alloc_range(AllocRequest::frames(1).movable()).unwrap();
         frames.free_range(again).unwrap();
@@ -221,7 +221,7 @@ fn self_hosted_metadata_survives_undone_requests_and_is_removed_with_its_memory(
         let Progress::Ready(removal) = shrink.poll(hotplug, &mut NoHooks, Budget::UNLIMITED) else {
             panic!("the shrink did not take all hotplugged memory");
         };
-        hotplug.commit_remove(removal).unwrap();
+        hotplug.commit_remove(removal);
         assert_eq!((self_hosted(frames), frames.validated().unwrap().present), (0, BOOT_FRAMES));
         boot.into_iter().for_each(|frame| frames.free_range(frame).unwrap());
     });

@@ -255,7 +255,7 @@ fn bitmaps_in_their_section_block_only_the_removal_of_a_part_of_it() {
         progress,
         Progress::Pending(Blocker { range: bitmaps, kind: BlockerKind::Metadata })
     );
-    part.cancel(&mut hotplug, &mut NoHooks).unwrap();
+    part.cancel(&mut hotplug, &mut NoHooks);
     for block in hot.chunks(PAGEBLOCK).filter(|&block| block != host).chain([host]) {
         hotplug.offline_all(block);
     }

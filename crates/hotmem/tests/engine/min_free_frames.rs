@@ -49,7 +49,7 @@ fn a_shrink_leaves_min_free_frames_free_and_not_a_pageblock_more() {
             let (remaining, blocker) = loop {
                 match shrink.poll(hotplug, &mut MigratingHooks(frames), Budget::UNLIMITED) {
                     Progress::Ready(removal) => {
-                        hotplug.commit_remove(removal).unwrap();
+                        hotplug.commit_remove(removal);
                     }
                     Progress::Working => {}
                     ended => break (shrink.frames_left(), hotmem_testkit::blocker_of(ended)),

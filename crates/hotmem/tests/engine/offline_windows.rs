@@ -95,7 +95,7 @@ fn remove_all<'f>(
         match shrink.poll(hotplug, kernel, budget) {
             Progress::Ready(removal) => {
                 removed += removal.range().frames();
-                hotplug.commit_remove(removal).unwrap();
+                hotplug.commit_remove(removal);
             }
             Progress::Working => assert_ne!(budget, Budget::UNLIMITED),
             Progress::Pending(_) | Progress::Idle => return removed,

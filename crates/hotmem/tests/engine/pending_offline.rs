@@ -82,7 +82,7 @@ fn a_pending_request_that_is_cancelled_or_dropped_gives_its_memory_back() {
             if is_dropped {
                 drop(offline);
             } else {
-                offline.cancel(hotplug, &mut kernel).unwrap();
+                offline.cancel(hotplug, &mut kernel);
             }
             let told = if is_dropped { vec![] } else { vec![range(BOOT_FRAMES, 2 * SECTION)] };
             assert_eq!(kernel.cancelled, told);

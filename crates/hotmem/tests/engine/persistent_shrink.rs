@@ -83,7 +83,7 @@ impl ShrinkingMachine<'_> {
             match self.shrink.poll(&mut self.hotplug, &mut self.kernel, Budget { pageblocks: 3 }) {
                 Progress::Ready(removal) => {
                     removed += removal.range().frames() / PAGEBLOCK;
-                    self.hotplug.commit_remove(removal).unwrap();
+                    self.hotplug.commit_remove(removal);
                 }
                 Progress::Working => {}
                 ended => return (removed, hotmem_testkit::blocker_of(ended)),
@@ -193,7 +193,7 @@ fn a_cancelled_shrink_releases_the_isolated_unit() {
             &mut instance.shrink,
             Shrink::new(range(BOOT_FRAMES, HOTPLUG_FRAMES)),
         );
-        shrink.cancel(&mut instance.hotplug, &mut instance.kernel).unwrap();
+        shrink.cancel(&mut instance.hotplug, &mut instance.kernel);
         assert_eq!(instance.isolated_blocks(), []);
     });
 }
@@ -277,7 +277,7 @@ fn any_number_of_shrinks_can_wait() {
         frames.free_range(used).unwrap();
         let polled = shrink.poll(&mut hotplug, &mut kernel, Budget::UNLIMITED);
         let Progress::Ready(removal) = polled else { panic!("{polled:?}") };
-        hotplug.commit_remove(removal).unwrap();
+        hotplug.commit_remove(removal);
     }
     assert_eq!(
         (kernel.going_offline, frames.counts().present),

@@ -28,7 +28,7 @@ fn offline(hotplug: &mut Hotplug<'_, OneCpu>, range: PfnRange) -> Progress<PfnRa
     let mut offline = hotplug.offline(range).unwrap();
     let progress = offline.poll(hotplug, &mut NoHooks, Budget::UNLIMITED);
     if progress != Progress::Ready(range) {
-        offline.cancel(hotplug, &mut NoHooks).unwrap();
+        offline.cancel(hotplug, &mut NoHooks);
     }
     progress
 }
@@ -246,7 +246,7 @@ fn a_refused_removal_of_memory_with_poison_is_undone() {
             panic!("the shrink did not take all hotplugged memory");
         };
         assert_eq!(removal.range(), range(BOOT_FRAMES, HOTPLUG_FRAMES));
-        hotplug.abandon_remove(removal, &mut NoHooks).unwrap();
+        hotplug.abandon_remove(removal, &mut NoHooks);
     });
 }
 
@@ -258,7 +258,7 @@ fn a_cancelled_shrink_of_memory_with_poison_is_undone() {
                 let shrunk = shrink.poll(hotplug, &mut NoHooks, Budget { pageblocks: 0 });
                 assert!(matches!(shrunk, Progress::Working));
             }
-            shrink.cancel(hotplug, &mut NoHooks).unwrap();
+            shrink.cancel(hotplug, &mut NoHooks);
         });
     }
 }

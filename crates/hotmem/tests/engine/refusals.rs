@@ -190,7 +190,7 @@ fn adding_memory_of_a_second_node_to_a_section_is_refused() {
         // is device memory.
         let addition = instance.hotplug.prepare_add(first).unwrap();
         instance.assert_refused(error, |instance| instance.hotplug.add(beside));
-        instance.hotplug.commit_add(addition).unwrap();
+        instance.hotplug.commit_add(addition);
         instance.assert_refused(error, |instance| instance.hotplug.prepare_add(beside).map(drop));
         instance.assert_refused(error, |instance| {
             instance.hotplug.add(AddRequest { device: true, ..beside })
@@ -425,7 +425,7 @@ fn putting_bad_ranges_online_is_refused() {
             RangeError { range: removal.range(), kind: RangeErrorKind::Held },
             |instance| online(instance, range(OFFLINE, SECTION)),
         );
-        instance.hotplug.abandon_remove(removal, &mut NoHooks).unwrap();
+        instance.hotplug.abandon_remove(removal, &mut NoHooks);
         online(instance, range(OFFLINE, SECTION)).unwrap();
     });
 }
@@ -489,7 +489,7 @@ fn removing_bad_ranges_is_refused() {
             RangeError { range: removal.range(), kind: RangeErrorKind::Held },
             |instance| remove(instance, range(OFFLINE, SECTION)),
         );
-        instance.hotplug.abandon_remove(removal, &mut NoHooks).unwrap();
+        instance.hotplug.abandon_remove(removal, &mut NoHooks);
         remove(instance, range(OFFLINE, SECTION)).unwrap();
     });
 }

@@ -55,14 +55,21 @@ fn prepare<'f>(hotplug: &mut Machine<'f>, request: Request, memory: PfnRange) ->
 /// Ends a request. Returns whether its memory is now present.
 fn end<'f>(hotplug: &mut Machine<'f>, prepared: Prepared<'f>, end: End) -> bool {
     match (prepared, end) {
-        (Prepared::Addition(addition), End::Commit) => hotplug.commit_add(addition).is_ok(),
+        (Prepared::Addition(addition), End::Commit) => {
+            hotplug.commit_add(addition);
+            true
+        }
         (Prepared::Addition(addition), End::Undo) => {
             drop(addition);
             false
         }
-        (Prepared::Removal(removal), End::Commit) => hotplug.commit_remove(removal).is_err(),
+        (Prepared::Removal(removal), End::Commit) => {
+            hotplug.commit_remove(removal);
+            false
+        }
         (Prepared::Removal(removal), End::Undo) => {
-            hotplug.abandon_remove(removal, &mut NoHooks).is_ok()
+            hotplug.abandon_remove(removal, &mut NoHooks);
+            true
         }
     }
 }
@@ -165,8 +172,8 @@ fn a_removal_is_refused_without_frames_to_undo_it() {
     let removal = hotplug.prepare_remove(SECOND).unwrap();
     let (removal, rest) = removal.split_at(SECOND.start()).map(|(rest, all)| (all, rest)).unwrap();
     assert!(rest.range().is_empty());
-    hotplug.abandon_remove(rest, &mut NoHooks).unwrap();
-    hotplug.abandon_remove(removal, &mut NoHooks).unwrap();
+    hotplug.abandon_remove(rest, &mut NoHooks);
+    hotplug.abandon_remove(removal, &mut NoHooks);
 }
 
 #[test]
@@ -182,7 +189,7 @@ fn a_removal_with_frames_to_undo_it_is_not_split() {
     let removal = hotplug.prepare_remove(REGION).unwrap();
     let removal = removal.split_at(SECOND.start()).unwrap_err();
     assert_eq!(removal.range(), REGION);
-    hotplug.commit_remove(removal).unwrap();
+    hotplug.commit_remove(removal);
     assert_eq!(frames.counts().used, before.used, "the frames for undoing are free again");
     hotplug.add(REGION).unwrap();
     let used = frames.counts().used;

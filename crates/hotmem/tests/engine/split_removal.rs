@@ -30,8 +30,8 @@ fn a_removal_is_split_in_two() {
             [PAGEBLOCK, 2 * SECTION - PAGEBLOCK]
         );
         let (removed_range, remaining_range) = (removed.range(), remaining_removal.range());
-        hotplug.commit_remove(removed).unwrap();
-        hotplug.abandon_remove(remaining_removal, &mut NoHooks).unwrap();
+        hotplug.commit_remove(removed);
+        hotplug.abandon_remove(remaining_removal, &mut NoHooks);
         let state = |range: PfnRange| hotplug.state_at(range.start(), range.end());
         assert_eq!(state(removed_range), (removed_range, State::Absent));
         assert_eq!(state(remaining_range), (remaining_range, State::Offline));

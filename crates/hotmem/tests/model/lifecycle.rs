@@ -202,8 +202,7 @@ impl<'f> Machine<'f> {
             (block.is_present, block.device) = (is_committed && !device, is_committed && device);
         }
         if is_committed {
-            with_kernel(&mut self.hotplug, model, |hotplug, _| hotplug.commit_add(addition))
-                .unwrap();
+            with_kernel(&mut self.hotplug, model, |hotplug, _| hotplug.commit_add(addition));
         } else {
             drop(addition);
         }

@@ -291,15 +291,15 @@ impl<'f> Machine<'f> {
             LongRequest::Offline { request, range } => {
                 self.model.trace(|| format!("cancel offline {range:?}"));
                 self.model.begin_with(request.parked_range());
-                request.cancel(&mut self.hotplug, &mut self.model).unwrap();
+                request.cancel(&mut self.hotplug, &mut self.model);
             }
             LongRequest::Over { request, .. } => {
-                request.cancel(&mut self.hotplug, &mut self.model).unwrap();
+                request.cancel(&mut self.hotplug, &mut self.model);
             }
             LongRequest::Shrink { request, range: within, offlined_blocks, .. } => {
                 self.model.trace(|| format!("cancel shrink {within:?}"));
                 self.model.begin_with(request.parked_range());
-                request.cancel(&mut self.hotplug, &mut self.model).unwrap();
+                request.cancel(&mut self.hotplug, &mut self.model);
                 for number in offlined_blocks {
                     let block = &mut self.model.blocks[number as usize];
                     assert!(block.online);

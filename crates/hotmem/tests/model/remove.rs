@@ -78,15 +78,14 @@ impl<'f> Machine<'f> {
                     drop(removal);
                     hotplug.remove(removed_range).unwrap();
                 } else {
-                    hotplug.commit_remove(removal).unwrap();
+                    hotplug.commit_remove(removal);
                 }
             });
             model.forget_poison(removed_range);
         } else {
             with_kernel(&mut self.hotplug, model, |hotplug, hooks| {
                 hotplug.abandon_remove(removal, hooks)
-            })
-            .unwrap();
+            });
         }
         for part in removed_range.chunks(PAGEBLOCK) {
             let block = &mut model.blocks_in(part)[0];

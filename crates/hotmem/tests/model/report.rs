@@ -216,11 +216,11 @@ impl<'f> Machine<'f> {
         let reporting = &mut self.reporting;
         reporting.reporting_blocks = reporting.reporting_blocks.saturating_sub(blocks);
         if is_accepted {
-            reporter.reported(batch).unwrap();
+            reporter.reported(batch);
             reporting.refusals = 0;
             reporting.statistics.reported += blocks;
         } else {
-            reporter.failed(batch, now).unwrap();
+            reporter.failed(batch, now);
             reporting.refusals += 1;
             reporting.statistics.refused += 1;
             reporting.is_on &= reporting.refusals < reporting.settings.max_refusals;

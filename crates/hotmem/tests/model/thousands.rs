@@ -115,7 +115,7 @@ impl Machine<'_> {
         match self.rng.u8(..4) {
             0 => drop(addition),
             _ => {
-                self.hotplug.commit_add(addition).unwrap();
+                self.hotplug.commit_add(addition);
                 region.state = State::Offline;
             }
         }
@@ -141,7 +141,7 @@ impl Machine<'_> {
             }
             // Kernel memory may hold words of other regions.
             Progress::Pending(_) if region.state == State::Online => {
-                offline.cancel(&mut self.hotplug, &mut NoHooks).unwrap();
+                offline.cancel(&mut self.hotplug, &mut NoHooks);
             }
             progress => panic!("{progress:?} of {:?}", region.range),
         }
@@ -161,10 +161,10 @@ impl Machine<'_> {
         assert!(self.hotplug.prepare_remove(region.range).is_err(), "removed twice");
         assert!(self.hotplug.withdraw(region.id).is_err(), "withdrawn during a removal");
         if self.rng.u8(..4) == 0 {
-            self.hotplug.abandon_remove(removal, &mut NoHooks).unwrap();
+            self.hotplug.abandon_remove(removal, &mut NoHooks);
             region.state = State::Offline;
         } else {
-            self.hotplug.commit_remove(removal).unwrap();
+            self.hotplug.commit_remove(removal);
             region.state = State::Absent;
         }
     }

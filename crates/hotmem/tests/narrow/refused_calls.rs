@@ -139,7 +139,7 @@ impl Machine<'_> {
                 Ok(mut request) => {
                     match request.poll(hotplug, kernel, Budget::UNLIMITED) {
                         Progress::Ready(_) => {}
-                        _ => request.cancel(hotplug, kernel).unwrap(),
+                        _ => request.cancel(hotplug, kernel),
                     }
                     ("offline", false)
                 }
@@ -154,8 +154,7 @@ impl Machine<'_> {
                 Ok(removal) => {
                     with_kernel(hotplug, kernel, |hotplug, hooks| {
                         hotplug.abandon_remove(removal, hooks)
-                    })
-                    .unwrap();
+                    });
                     ("prepare_remove", false)
                 }
             },

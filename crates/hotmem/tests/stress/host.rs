@@ -96,11 +96,11 @@ impl<'f, 's> Host<'f, 's> {
             }
             1..4 => {
                 self.counts.refused_batches += 1;
-                self.reporter.failed(batch, self.started.elapsed()).unwrap();
+                self.reporter.failed(batch, self.started.elapsed());
             }
             _ => {
                 self.counts.reported_batches += 1;
-                self.reporter.reported(batch).unwrap();
+                self.reporter.reported(batch);
             }
         }
     }
@@ -128,7 +128,7 @@ impl<'f, 's> Host<'f, 's> {
             match self.reporter.step(self.started.elapsed()) {
                 Step::Ready(Ok(batch)) => {
                     self.discard(&batch);
-                    self.reporter.reported(batch).unwrap();
+                    self.reporter.reported(batch);
                 }
                 Step::Idle => break,
                 Step::Working | Step::Pending(_) => {}

@@ -175,15 +175,13 @@ impl<'f, 's> Plug<'f, 's> {
                 Progress::Ready(removal) if self.rng.u8(..4) == 0 => {
                     with_kernel(&mut self.hotplug, &mut self.kernel, |hotplug, hooks| {
                         hotplug.abandon_remove(removal, hooks)
-                    })
-                    .unwrap();
+                    });
                     self.counts.abandoned_removals += 1;
                 }
                 Progress::Ready(removal) => {
                     with_kernel(&mut self.hotplug, &mut self.kernel, |hotplug, _| {
                         hotplug.commit_remove(removal)
-                    })
-                    .unwrap();
+                    });
                     self.counts.removals += 1;
                 }
                 Progress::Working => {}
@@ -195,7 +193,7 @@ impl<'f, 's> Plug<'f, 's> {
             }
         }
         with_kernel(&mut self.hotplug, &mut self.kernel, |hotplug, hooks| {
-            shrink.cancel(hotplug, hooks).unwrap();
+            shrink.cancel(hotplug, hooks);
         });
         self.counts.cancellations += 1;
     }
@@ -217,7 +215,7 @@ impl<'f, 's> Plug<'f, 's> {
                 Progress::Idle => panic!("an offline request that was not done is idle"),
             }
         }
-        request.cancel(&mut self.hotplug, &mut self.kernel).unwrap();
+        request.cancel(&mut self.hotplug, &mut self.kernel);
         self.counts.cancellations += 1;
     }
 

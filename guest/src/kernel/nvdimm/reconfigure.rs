@@ -56,8 +56,7 @@ impl Ram {
                     Progress::Working => WATCHDOG.progress(),
                     Progress::Ready(_) | Progress::Idle => break,
                     Progress::Pending(blocker) => {
-                        // `offline` belongs to this `hotplug`, so `cancel` cannot fail.
-                        let _ = offline.cancel(hotplug, hooks);
+                        offline.cancel(hotplug, hooks);
                         return Err(ReconfigureError::Blocked(blocker));
                     }
                 }

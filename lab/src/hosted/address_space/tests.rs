@@ -117,7 +117,7 @@ fn no_write_and_no_dirty_bit_is_lost_while_memory_is_unplugged() {
             let mut shrink = Shrink::new(ShrinkOptions { max_run_frames: 2048, ..range.into() });
             loop {
                 match shrink.poll(&mut hotplug, hooks, Budget { pageblocks: 4 }) {
-                    Progress::Ready(removal) => hotplug.commit_remove(removal).unwrap(),
+                    Progress::Ready(removal) => hotplug.commit_remove(removal),
                     Progress::Working => {}
                     Progress::Pending(blocker) => panic!("{blocker}"),
                     Progress::Idle => {

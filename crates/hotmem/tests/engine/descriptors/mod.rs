@@ -180,9 +180,7 @@ impl<'f> Instance<'f> {
         let mut shrink = Shrink::new(ShrinkOptions { frames, ..within.into() });
         loop {
             match self.with(|hotplug, hooks| shrink.poll(hotplug, hooks, Budget::UNLIMITED)) {
-                Progress::Ready(removal) => {
-                    self.with(|hotplug, _| hotplug.commit_remove(removal)).unwrap()
-                }
+                Progress::Ready(removal) => self.with(|hotplug, _| hotplug.commit_remove(removal)),
                 Progress::Working => {}
                 ended => return (shrink.frames_left(), hotmem_testkit::blocker_of(ended)),
             }

@@ -69,7 +69,7 @@ fn exactly_the_ram_has_descriptors() {
                     let mut offline = hotplug.offline(run).unwrap();
                     match offline.poll(hotplug, hooks, Budget::UNLIMITED) {
                         Progress::Ready(_) => {}
-                        _ => offline.cancel(hotplug, hooks).unwrap(),
+                        _ => offline.cancel(hotplug, hooks),
                     }
                 }
                 _ => {}
@@ -145,14 +145,12 @@ fn shrink(instance: &mut Instance<'_>, hot: PfnRange, rng: &mut Rng) {
         match instance.with(|hotplug, hooks| shrink.poll(hotplug, hooks, Budget { pageblocks: 0 }))
         {
             Progress::Ready(removal) if rng.u8(..4) == 0 => {
-                instance.with(|hotplug, hooks| hotplug.abandon_remove(removal, hooks)).unwrap();
+                instance.with(|hotplug, hooks| hotplug.abandon_remove(removal, hooks));
             }
-            Progress::Ready(removal) => {
-                instance.with(|hotplug, _| hotplug.commit_remove(removal)).unwrap()
-            }
+            Progress::Ready(removal) => instance.with(|hotplug, _| hotplug.commit_remove(removal)),
             Progress::Working if rng.u8(..8) == 0 => {
                 return instance.with(|hotplug, hooks| {
-                    shrink.cancel(hotplug, hooks).unwrap();
+                    shrink.cancel(hotplug, hooks);
                 });
             }
             Progress::Working => {}

@@ -180,7 +180,7 @@ fn descriptors_stay_while_memory_that_they_describe_is_being_added() {
         assert_eq!(addition.table_runs().count(), 0);
         let blocker = Blocker { range: descriptor_block, kind: BlockerKind::Metadata };
         assert_eq!(instance.shrink(descriptor_block, PAGEBLOCK), (PAGEBLOCK, Some(blocker)));
-        instance.with(|hotplug, _| hotplug.commit_add(addition)).unwrap();
+        instance.with(|hotplug, _| hotplug.commit_add(addition));
         assert_eq!(
             instance.kernel.descriptor_places.get(&(WHOLE_SECTION / PAGEBLOCK + 1)),
             Some(&Place::ItsSection)
@@ -222,7 +222,7 @@ fn memory_is_not_added_while_its_descriptor_block_is_being_removed() {
                 kind: RangeErrorKind::Held
             }))
         );
-        instance.with(|hotplug, hooks| hotplug.abandon_remove(leaving, hooks)).unwrap();
+        instance.with(|hotplug, hooks| hotplug.abandon_remove(leaving, hooks));
         instance.with(|hotplug, _| hotplug.add(part)).unwrap();
         instance
             .with(|hotplug, hooks| hotplug.device_to_ram_raw(device, OnlineType::Offline, hooks))
@@ -240,8 +240,8 @@ fn a_removal_is_not_split_so_that_a_part_loses_its_descriptors() {
         let removal = removal.split_at(pfn(WHOLE_SECTION + PAGEBLOCK)).unwrap_err();
         assert_eq!(removal.range(), sections);
         let (removed, remaining_removal) = removal.split_at(pfn(WHOLE_SECTION + SECTION)).unwrap();
-        instance.with(|hotplug, _| hotplug.commit_remove(removed)).unwrap();
-        instance.with(|hotplug, hooks| hotplug.abandon_remove(remaining_removal, hooks)).unwrap();
+        instance.with(|hotplug, _| hotplug.commit_remove(removed));
+        instance.with(|hotplug, hooks| hotplug.abandon_remove(remaining_removal, hooks));
         assert_eq!(
             instance.kernel.descriptor_blocks().collect::<Vec<_>>(),
             [range(WHOLE_SECTION + SECTION, PAGEBLOCK)]
@@ -252,8 +252,8 @@ fn a_removal_is_not_split_so_that_a_part_loses_its_descriptors() {
         let removal = instance.with(|hotplug, _| hotplug.prepare_remove(part)).unwrap();
         let (removed, remaining_removal) =
             removal.split_at(pfn(WHOLE_SECTION + PAGEBLOCK)).unwrap();
-        instance.with(|hotplug, _| hotplug.commit_remove(removed)).unwrap();
-        instance.with(|hotplug, hooks| hotplug.abandon_remove(remaining_removal, hooks)).unwrap();
+        instance.with(|hotplug, _| hotplug.commit_remove(removed));
+        instance.with(|hotplug, hooks| hotplug.abandon_remove(remaining_removal, hooks));
         instance.frames.validated().unwrap();
     });
 }

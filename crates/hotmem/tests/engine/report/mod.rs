@@ -99,7 +99,7 @@ fn report_until_idle<P: Platform>(
         match reporter.step(now) {
             Step::Ready(Ok(batch)) => {
                 reported.extend_from_slice(&batch);
-                reporter.reported(batch).unwrap();
+                reporter.reported(batch);
             }
             Step::Working => {}
             step => return (reported, step),

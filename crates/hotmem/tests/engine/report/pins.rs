@@ -30,7 +30,7 @@ fn pinned_memory_is_never_reported() {
             reporting_range,
             RangeError { range: first, kind: RangeErrorKind::Reporting },
         );
-        reporter.failed(batch, ms(0)).unwrap();
+        reporter.failed(batch, ms(0));
         pin(hotplug, pinned).unwrap();
         let (reported, step) = report_until_idle(&mut reporter, ms(100_000));
         assert!(matches!(step, Step::Idle));
@@ -65,7 +65,7 @@ fn memory_that_is_unpinned_during_a_round_is_reported() {
         let batch = send(&mut reporter, ms(0));
         assert!(batch[0].end() <= pinned.start());
         assert!(hotplug.unpin(pinned));
-        reporter.reported(batch).unwrap();
+        reporter.reported(batch);
         report_until_idle(&mut reporter, ms(0));
         assert_eq!(frames.counts().reported, frames.counts().free_whole);
     });
@@ -206,7 +206,7 @@ fn reporting_memory_cannot_be_pinned_across_regions() {
             panic!("the pin was refused for another reason than a report")
         };
         assert!(both.covers(reporting_range) && reporting_range.frames() == PAGEBLOCK);
-        reporter.reported(batch).unwrap();
+        reporter.reported(batch);
         pin(hotplug, both).unwrap();
         assert_eq!(frames.counts_in(both).reported, 0);
     });

@@ -96,7 +96,7 @@ fn memory_to_keep_free_stays_unreported() {
             step = reporter.step(ms(0));
         }
         assert_eq!(frames.counts().free_whole, 2 * PAGEBLOCK);
-        sent.into_iter().for_each(|batch| reporter.reported(batch).unwrap());
+        sent.into_iter().for_each(|batch| reporter.reported(batch));
         assert!(
             matches!(report_until_idle(&mut reporter, ms(0)), (none, Step::Idle) if none.is_empty())
         );
@@ -214,7 +214,7 @@ fn new_settings_during_a_round_apply_to_memory_that_was_kept_free() {
         let batch = send(&mut reporter, ms(0));
         assert!(far.covers(batch[0]) && count_pageblocks(&batch) == 1);
         reporter.settings = immediate_settings();
-        reporter.reported(batch).unwrap();
+        reporter.reported(batch);
         report_until_idle(&mut reporter, ms(1));
         assert_eq!(frames.counts().reported, frames.counts().free_whole);
     });
@@ -228,7 +228,7 @@ fn no_more_memory_is_reporting_than_the_settings_allow() {
         let batch = send(&mut reporter, ms(0));
         assert_eq!(count_pageblocks(&batch), 2);
         assert!(matches!(reporter.step(ms(0)), Step::Pending(at) if at == settings.answer_timeout));
-        reporter.reported(batch).unwrap();
+        reporter.reported(batch);
         report_until_idle(&mut reporter, ms(0));
         assert_eq!(frames.counts().reported, frames.counts().free_whole);
     });
@@ -294,7 +294,7 @@ fn a_shorter_pause_applies_after_a_refusal() {
         let settings = Settings { retry_pause: hour, ..immediate_settings() };
         let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
         let batch = send(&mut reporter, ms(0));
-        reporter.failed(batch, ms(0)).unwrap();
+        reporter.failed(batch, ms(0));
         assert!(matches!(reporter.step(ms(1)), Step::Pending(at) if at == hour));
         reporter.settings.retry_pause = ms(10);
         assert!(matches!(reporter.step(ms(1)), Step::Pending(at) if at == ms(10)));

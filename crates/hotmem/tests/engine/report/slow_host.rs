@@ -97,7 +97,7 @@ fn with_a_silent_host_all_but_an_eighth_of_free_memory_can_be_allocated() {
                     let expected =
                         if reporting == 0 { AllocError::OutOfMemory } else { AllocError::Busy };
                     assert_eq!(error, expected, "{reporting} frames are reporting");
-                    sent.into_iter().for_each(|batch| reporter.reported(batch).unwrap());
+                    sent.into_iter().for_each(|batch| reporter.reported(batch));
                     let (more_frames, error) = exhaust(frames, request, len);
                     assert_eq!(more_frames.is_empty(), reporting == 0);
                     assert_eq!(error, AllocError::OutOfMemory);
@@ -157,7 +157,7 @@ fn nothing_is_reported_while_fewer_than_eight_pageblocks_are_free() {
             let mut reporter = Reporter::new(frames, Settings::EAGER, Contents::Undefined).unwrap();
             let sent = send_all(&mut reporter);
             assert_eq!(frames.counts().reporting, expected * PAGEBLOCK);
-            sent.into_iter().for_each(|batch| reporter.reported(batch).unwrap());
+            sent.into_iter().for_each(|batch| reporter.reported(batch));
             report_until_idle(&mut reporter, ms(5000));
             // If eight are free, all are reported in the end, batch by batch.
             let reported = frames.counts().reported / PAGEBLOCK;
@@ -182,7 +182,7 @@ fn the_reporter_asks_for_a_reset_of_a_silent_host_which_frees_all_memory() {
         };
         assert!(matches!(step, Step::Pending(at) if at == ms(10_500)), "{step:?}");
         // An answer restarts the time after which the host counts as silent.
-        reporter.reported(lost_batch).unwrap();
+        reporter.reported(lost_batch);
         while let Step::Working | Step::Ready(Ok(_)) = reporter.step(ms(3000)) {}
         assert!(matches!(reporter.step(ms(12_999)), Step::Pending(at) if at == ms(13_000)));
         assert!(matches!(reporter.step(ms(13_000)), Step::Ready(Err(Unanswered))));

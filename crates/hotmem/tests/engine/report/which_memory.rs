@@ -97,7 +97,7 @@ fn batches_and_ranges_have_the_sizes_of_the_settings() {
                         assert!(sent.iter().all(|range| sections(range) == 1));
                         largest = largest.max(sent.iter().map(|r| r.frames()).max().unwrap());
                         total += count_pageblocks(&sent) * PAGEBLOCK;
-                        reporter.reported(sent).unwrap();
+                        reporter.reported(sent);
                     }
                     Step::Working => {}
                     Step::Idle => break,
@@ -140,7 +140,7 @@ fn memory_that_is_with_the_host_cannot_be_allocated() {
             Progress::Pending(Blocker { kind: BlockerKind::Reporting, .. }) => {}
             other => panic!("{other:?}"),
         }
-        sent.into_iter().for_each(|batch| reporter.reported(batch).unwrap());
+        sent.into_iter().for_each(|batch| reporter.reported(batch));
         match offline.poll(hotplug, &mut NoHooks, Budget::UNLIMITED) {
             Progress::Ready(removed) => assert_eq!(removed, all),
             other => panic!("{other:?}"),
@@ -245,7 +245,7 @@ fn memory_that_stays_online_after_all_is_not_reported_again() {
         let mut offline = hotplug.offline(plugged).unwrap();
         let progress = offline.poll(hotplug, &mut NoHooks, Budget::UNLIMITED);
         assert!(matches!(progress, Progress::Pending(_)), "{progress:?}");
-        offline.cancel(hotplug, &mut NoHooks).unwrap();
+        offline.cancel(hotplug, &mut NoHooks);
         assert_eq!(frames.counts().reported, expected);
         let (again, _) = report_until_idle(&mut reporter, ms(1));
         assert_eq!(count_pageblocks(&again), 0);

@@ -134,7 +134,7 @@ fn a_shrink_that_is_dropped_leaves_memory_that_it_took_offline_held_and_counted(
         });
         let answer = shrink.poll(&mut local.hotplug, &mut NoHooks, Budget::UNLIMITED);
         let Progress::Ready(removal) = answer else { panic!("{answer:?}") };
-        local.hotplug.commit_remove(removal).unwrap();
+        local.hotplug.commit_remove(removal);
         drop(shrink);
         let remaining = local.frames().validated().unwrap();
         assert_eq!(remaining.present, counts.present - PAGEBLOCK);
@@ -155,20 +155,20 @@ fn requests_that_have_ended_do_nothing_when_they_are_polled_again() {
         assert_unchanged(local, foreign, |local| {
             let again = offline.poll(local, &mut NoHooks, Budget::UNLIMITED);
             assert_eq!(again, Progress::Idle);
-            offline.cancel(local, &mut NoHooks).unwrap();
+            offline.cancel(local, &mut NoHooks);
         });
         local.hotplug.online(online(), OnlineType::Movable, &mut NoHooks).unwrap();
         let mut shrink = Shrink::new(ShrinkOptions { frames: PAGEBLOCK, ..online().into() });
         let answer = shrink.poll(&mut local.hotplug, &mut NoHooks, Budget::UNLIMITED);
         let Progress::Ready(removal) = answer else { panic!("{answer:?}") };
-        local.hotplug.abandon_remove(removal, &mut NoHooks).unwrap();
+        local.hotplug.abandon_remove(removal, &mut NoHooks);
         assert_unchanged(local, foreign, |local| {
             for _ in 0..2 {
                 let ended = shrink.poll(local, &mut NoHooks, Budget::UNLIMITED);
                 assert!(matches!(ended, Progress::Idle), "{ended:?}");
                 assert_eq!(shrink.frames_left(), 0);
             }
-            shrink.cancel(local, &mut NoHooks).unwrap();
+            shrink.cancel(local, &mut NoHooks);
         });
     });
 }
@@ -188,7 +188,7 @@ fn nested_additions_of_two_instances_take_page_tables_from_their_own_instance() 
         }
         fn map(&mut self, _: PfnRange, take: &mut dyn FnMut() -> Option<Pfn>) {
             if let Some((other, addition)) = self.other_instance.take() {
-                other.commit_add(addition).unwrap();
+                other.commit_add(addition);
             }
             self.allocated.extend(take());
         }

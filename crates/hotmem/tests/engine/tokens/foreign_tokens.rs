@@ -1,11 +1,8 @@
 //! Tests tokens of one instance that are passed to another instance with equal memory. The other
-//! instance refuses or returns them, both instances stay unchanged, and the first instance still
-//! accepts the tokens.
+//! instance refuses or drops them, and stays unchanged. The memory of a dropped token stays held or
+//! isolated, or the step is undone.
 
-use super::{
-    BOOT_SECTIONS, Instance, SECTIONS, absent, assert_unchanged, offline, online,
-    with_two_instances,
-};
+use super::{Instance, SECTIONS, absent, assert_unchanged, offline, online, with_two_instances};
 use hotmem::*;
 use hotmem::{RangeError, RangeErrorKind};
 use hotmem_testkit::RawHotplugCalls as _;
@@ -14,54 +11,56 @@ use hotmem_testkit::region_range;
 use hotmem_testkit::{PAGEBLOCK, SECTION, pfn, range};
 
 #[test]
-fn a_foreign_addition_is_returned() {
+fn a_foreign_addition_is_undone() {
     with_two_instances(|local, foreign| {
+        let before = foreign.snapshot();
         let foreign_token = foreign.hotplug.prepare_add(absent()).unwrap();
         // This instance has prepared the same range.
         let local_token =
             local.hotplug.prepare_add(AddRequest { device: true, ..absent().into() }).unwrap();
-        let foreign_token =
-            assert_unchanged(local, foreign, |local| local.commit_add(foreign_token).unwrap_err());
-        foreign.hotplug.commit_add(foreign_token).unwrap();
-        local.hotplug.commit_add(local_token).unwrap();
+        let local_before = local.snapshot();
+        local.hotplug.commit_add(foreign_token);
+        assert_eq!((local.snapshot(), foreign.snapshot()), (local_before, before));
+        local.hotplug.commit_add(local_token);
         let state =
             |instance: &Instance<'_>| instance.hotplug.state_at(absent().start(), Pfn::LIMIT);
-        assert_eq!(state(foreign), (absent(), State::Offline));
+        assert_eq!(state(foreign), (absent(), State::Absent));
         assert_eq!(state(local), (absent(), State::Device));
     });
 }
 
 #[test]
-fn a_foreign_removal_is_returned() {
-    with_two_instances(|local, foreign| {
-        let foreign_token = foreign.hotplug.prepare_remove(offline()).unwrap();
-        let local_token = local.hotplug.prepare_remove(offline()).unwrap();
-        let foreign_token = assert_unchanged(local, foreign, |local| {
-            let foreign_token = local.commit_remove(foreign_token).unwrap_err();
-            local.abandon_remove(foreign_token, &mut NoHooks).unwrap_err()
+fn the_memory_of_a_foreign_removal_stays_held() {
+    for is_committed in [true, false] {
+        with_two_instances(|local, foreign| {
+            let foreign_token = foreign.hotplug.prepare_remove(offline()).unwrap();
+            let local_token = local.hotplug.prepare_remove(offline()).unwrap();
+            assert_unchanged(local, foreign, |local| match is_committed {
+                true => local.commit_remove(foreign_token),
+                false => local.abandon_remove(foreign_token, &mut NoHooks),
+            });
+            foreign.hotplug.remove(offline()).unwrap();
+            local.hotplug.abandon_remove(local_token, &mut NoHooks);
+            let state = |instance: &Instance<'_>| {
+                instance.hotplug.state_at(offline().start(), Pfn::LIMIT).1
+            };
+            assert_eq!((state(foreign), state(local)), (State::Absent, State::Offline));
         });
-        foreign.hotplug.commit_remove(foreign_token).unwrap();
-        local.hotplug.abandon_remove(local_token, &mut NoHooks).unwrap();
-        let state =
-            |instance: &Instance<'_>| instance.hotplug.state_at(offline().start(), Pfn::LIMIT).1;
-        assert_eq!((state(foreign), state(local)), (State::Absent, State::Offline));
-    });
+    }
 }
 
 #[test]
-fn a_part_of_a_foreign_removal_is_returned() {
+fn the_memory_of_parts_of_a_foreign_removal_stays_held() {
     with_two_instances(|local, foreign| {
         let foreign_token = foreign.hotplug.prepare_remove(offline()).unwrap();
         let (below, above) = foreign_token.split_at(pfn(3 * SECTION + PAGEBLOCK)).unwrap();
         // The same memory is online on this instance.
         local.hotplug.online(offline(), OnlineType::Kernel, &mut NoHooks).unwrap();
-        let (below, above) = assert_unchanged(local, foreign, |local| {
-            let below = local.commit_remove(below).unwrap_err();
-            let above = local.abandon_remove(above, &mut NoHooks).unwrap_err();
-            (below, above)
+        assert_unchanged(local, foreign, |local| {
+            local.commit_remove(below);
+            local.abandon_remove(above, &mut NoHooks);
         });
-        foreign.hotplug.commit_remove(below).unwrap();
-        foreign.hotplug.abandon_remove(above, &mut NoHooks).unwrap();
+        foreign.hotplug.remove(offline()).unwrap();
     });
 }
 
@@ -90,7 +89,7 @@ fn a_foreign_isolation_token_is_returned() {
 const UNMOVABLE: BlockerKind = BlockerKind::Unmovable("this kernel does not migrate");
 
 #[test]
-fn a_foreign_offline_request_is_refused_and_returned() {
+fn a_foreign_offline_request_is_refused_and_dropped() {
     with_two_instances(|local, foreign| {
         let mut foreign_token = foreign.hotplug.offline(online()).unwrap();
         let refused = Progress::Pending(Blocker { range: online(), kind: BlockerKind::Foreign });
@@ -104,18 +103,19 @@ fn a_foreign_offline_request_is_refused_and_returned() {
         let blocked = foreign_token.poll(&mut foreign.hotplug, &mut NoHooks, unlimited);
         let pinned = Blocker { range: foreign.allocations[0], kind: UNMOVABLE };
         assert_eq!(blocked, Progress::Pending(pinned));
-        let foreign_token = assert_unchanged(local, foreign, |local| {
+        assert_unchanged(local, foreign, |local| {
             assert_eq!(foreign_token.poll(local, &mut NoHooks, unlimited), refused);
-            foreign_token.cancel(local, &mut NoHooks).unwrap_err()
         });
         assert_eq!(foreign.frames().counts().isolated, SECTION);
-        foreign_token.cancel(&mut foreign.hotplug, &mut NoHooks).unwrap();
+        let before = local.snapshot();
+        foreign_token.cancel(&mut local.hotplug, &mut NoHooks);
+        assert_eq!(local.snapshot(), before);
         assert_eq!(foreign.frames().counts().isolated, 0);
     });
 }
 
 #[test]
-fn a_foreign_shrink_is_refused_and_returned() {
+fn a_foreign_shrink_is_refused_and_its_memory_stays_held() {
     with_two_instances(|local, foreign| {
         let mut foreign_token = Shrink::new(ShrinkOptions {
             frames: SECTION,
@@ -127,23 +127,17 @@ fn a_foreign_shrink_is_refused_and_returned() {
         let Progress::Ready(removal) = answer else { panic!("{answer:?}") };
         let top = range(3 * SECTION - PAGEBLOCK, PAGEBLOCK);
         assert_eq!(removal.range(), top);
-        let counts_while_offline = foreign.frames().counts();
-        let (foreign_token, removal) = assert_unchanged(local, foreign, |local| {
+        assert_unchanged(local, foreign, |local| {
             let answer = foreign_token.poll(local, &mut NoHooks, Budget::UNLIMITED);
             let Progress::Pending(blocker) = answer else { panic!("{answer:?}") };
             assert_eq!(
                 (foreign_token.frames_left() > 0, blocker.kind),
                 (true, BlockerKind::Foreign)
             );
-            let removal = local.abandon_remove(removal, &mut NoHooks).unwrap_err();
-            let foreign_token = foreign_token.cancel(local, &mut NoHooks).unwrap_err();
-            (foreign_token, removal)
+            local.abandon_remove(removal, &mut NoHooks);
+            foreign_token.cancel(local, &mut NoHooks);
         });
-        foreign.hotplug.abandon_remove(removal, &mut NoHooks).unwrap();
-        foreign_token.cancel(&mut foreign.hotplug, &mut NoHooks).unwrap();
-        let counts = foreign.frames().counts();
-        assert!(counts_while_offline.online < counts.online);
-        assert_eq!(counts.online, (BOOT_SECTIONS + 1) * SECTION);
+        foreign.hotplug.remove(top).unwrap();
     });
 }
 
