@@ -1,19 +1,22 @@
 //! `cargo xtask api`, which lists the public interface of the engine in docs/api.txt.
 //!
-//! The list has all items that users of the engine can name, and the inherent functions of types
-//! among them. Other crates may define the items. The list has no trait methods, variants or
-//! fields, and nothing that only the benches' and tests' builds have.
+//! The list has all items that users of the engine can name, the signatures of the inherent functions
+//! of types among them, and those of the functions that traits among them have. So a commit that
+//! changes an argument or a result changes the list. Other crates may define the items. The list has
+//! no variants or fields, and nothing that only the benches' and tests' builds have.
 
 use crate::{step::root, steps::Steps};
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     fmt::Write as _,
     fs, io,
     path::{Path, PathBuf},
     process::ExitCode,
 };
 use syn::{
-    Attribute, Expr, ExprLit, ImplItem, Item, ItemImpl, ItemUse, Lit, Type, UseTree, Visibility,
+    Attribute, Expr, ExprLit, ImplItem, Item, ItemImpl, ItemTrait, ItemUse, Lit, Signature,
+    TraitItem, Type, UseTree, Visibility, parse::ParseStream, parse::Parser as _,
+    spanned::Spanned as _,
 };
 
 const LIST: &str = "docs/api.txt";
@@ -69,12 +72,23 @@ pub(crate) fn write() -> ExitCode {
     }
 }
 
-/// The public interface of a crate: the path and the kind of each item, and the path of each
-/// function. Paths start at the crate's root.
+/// The public interface of a crate: the kind of each item, and the signatures of functions, by path.
+/// Paths start at the crate's root.
 #[derive(Default, Debug, PartialEq, Eq)]
 struct Api {
     items: BTreeMap<String, &'static str>,
-    functions: BTreeSet<String>,
+    functions: BTreeMap<String, String>,
+    /// The functions of traits, which a kernel implements.
+    trait_functions: BTreeMap<String, String>,
+}
+
+/// An item that is public in its file.
+#[derive(Clone)]
+enum Definition {
+    /// An item of this kind.
+    Item(&'static str),
+    /// A function with this signature.
+    Function(Box<Signature>),
 }
 
 impl Api {
@@ -83,6 +97,8 @@ impl Api {
         for dir in DEFINING_CRATES {
             parse(&root().join(dir), &mut sources)?;
         }
+        // If two builds define a function differently, the order of files chooses the signature.
+        sources.sort_by(|(one, _), (other, _)| one.cmp(other));
         let engine = root().join(ENGINE);
         let module_items = |module: &str| {
             let candidates = [format!("{module}.rs"), format!("{module}/mod.rs")];
@@ -103,8 +119,8 @@ impl Api {
         all_items: &[&Item],
     ) -> Result<Api, String> {
         let mut defined = BTreeMap::new();
-        all_items.iter().filter_map(|item| definition(item)).for_each(|(name, kind)| {
-            defined.insert(name, kind);
+        all_items.iter().filter_map(|item| definition(item)).for_each(|(name, definition)| {
+            defined.insert(name, definition);
         });
         let mut api = Api::default();
         api.add_public_items(root, "", &module_items, &defined)?;
@@ -113,6 +129,9 @@ impl Api {
                 && !needs_test_feature(attrs)
             {
                 api.add_functions(block);
+            }
+            if let Item::Trait(item) = item {
+                api.add_trait_functions(item);
             }
         }
         Ok(api)
@@ -123,7 +142,7 @@ impl Api {
         items: &'s [Item],
         path: &str,
         module_items: &impl Fn(&str) -> Option<&'s [Item]>,
-        defined: &BTreeMap<String, &'static str>,
+        defined: &BTreeMap<String, Definition>,
     ) -> Result<(), String> {
         for item in items.iter().filter(|item| is_public(item) && !is_for_tests(item)) {
             let mut names = Vec::new();
@@ -143,12 +162,15 @@ impl Api {
                 other => names.extend(definition(other).map(|(name, _)| name)),
             }
             for name in names {
-                let kind = defined.get(&name).ok_or(format!("{name} has no definition"))?;
+                let found = defined.get(&name).ok_or(format!("{name} has no definition"))?;
                 let path = format!("{path}{name}");
-                if *kind == "fn" {
-                    self.functions.insert(path);
-                } else {
-                    self.items.insert(path, kind);
+                match found {
+                    Definition::Function(signature) => {
+                        self.functions.insert(path.clone(), line_of(signature, &path));
+                    }
+                    Definition::Item(kind) => {
+                        self.items.insert(path, kind);
+                    }
                 }
             }
         }
@@ -161,26 +183,45 @@ impl Api {
         else {
             return;
         };
-        let is_type = |path: &&String| path.rsplit("::").next() == Some(type_name.as_str());
-        let Some(path) = self.items.keys().find(is_type).cloned() else { return };
-        for item in &block.items {
+        let Some(path) = self.path_of(&type_name) else { return };
+        self.add_functions_of(&path, &block.items);
+    }
+
+    fn add_functions_of(&mut self, path: &str, items: &[ImplItem]) {
+        for item in items {
             match item {
                 ImplItem::Fn(function) => {
                     let is_public = matches!(function.vis, Visibility::Public(_));
                     if is_public && !needs_test_feature(&function.attrs) {
-                        self.functions.insert(format!("{path}::{}", function.sig.ident));
+                        let path = format!("{path}::{}", function.sig.ident);
+                        self.functions.insert(path.clone(), line_of(&function.sig, &path));
                     }
                 }
-                // The macro expands to functions of the same names.
+                // The macro expands to functions with the same signatures.
                 ImplItem::Macro(called) => {
-                    let inner = &called.mac.tokens;
-                    let block =
-                        syn::parse_str::<ItemImpl>(&format!("impl {type_name} {{ {inner} }}"));
-                    block.iter().for_each(|block| self.add_functions(block));
+                    let inner = impl_items.parse2(called.mac.tokens.clone());
+                    self.add_functions_of(path, &inner.unwrap_or_default());
                 }
                 _ => {}
             }
         }
+    }
+
+    fn add_trait_functions(&mut self, item: &ItemTrait) {
+        let Some(path) = self.path_of(&item.ident.to_string()) else { return };
+        for item in &item.items {
+            if let TraitItem::Fn(function) = item
+                && !needs_test_feature(&function.attrs)
+            {
+                let path = format!("{path}::{}", function.sig.ident);
+                self.trait_functions.insert(path.clone(), line_of(&function.sig, &path));
+            }
+        }
+    }
+
+    /// Returns the path of the item with this name.
+    fn path_of(&self, name: &str) -> Option<String> {
+        self.items.keys().find(|path| path.rsplit("::").next() == Some(name)).cloned()
     }
 
     fn counts(&self) -> Counts {
@@ -194,8 +235,12 @@ impl Api {
             let _ = writeln!(list, "{kind} {path}");
         }
         let _ = writeln!(list, "{functions} functions");
-        for path in &self.functions {
-            let _ = writeln!(list, "fn {path}");
+        for signature in self.functions.values() {
+            let _ = writeln!(list, "{signature}");
+        }
+        let _ = writeln!(list, "{} functions of traits", self.trait_functions.len());
+        for signature in self.trait_functions.values() {
+            let _ = writeln!(list, "{signature}");
         }
         list
     }
@@ -218,8 +263,27 @@ fn parse(dir: &Path, files: &mut Vec<(PathBuf, syn::File)>) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns the name and the kind of an item that is public in its file.
-fn definition(item: &Item) -> Option<(String, &'static str)> {
+/// Returns a signature in one line, with the path of its function instead of the name.
+fn line_of(signature: &Signature, path: &str) -> String {
+    let text = signature.span().source_text().unwrap_or_default();
+    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let line = line.replace("( ", "(").replace(", )", ")").replace(" )", ")");
+    // A caller does not see whether an argument can change.
+    let line = line.replace("(mut ", "(").replace(", mut ", ", ");
+    line.replacen(&format!("fn {}", signature.ident), &format!("fn {path}"), 1)
+}
+
+/// Parses the items of an `impl` block.
+fn impl_items(input: ParseStream<'_>) -> syn::Result<Vec<ImplItem>> {
+    let mut items = Vec::new();
+    while !input.is_empty() {
+        items.push(input.parse()?);
+    }
+    Ok(items)
+}
+
+/// Returns the name and the definition of an item that is public in its file.
+fn definition(item: &Item) -> Option<(String, Definition)> {
     let (name, kind) = match item {
         Item::Struct(item) => (&item.ident, "struct"),
         Item::Enum(item) => (&item.ident, "enum"),
@@ -228,10 +292,13 @@ fn definition(item: &Item) -> Option<(String, &'static str)> {
         Item::Type(item) => (&item.ident, "type"),
         Item::Const(item) => (&item.ident, "const"),
         Item::Static(item) => (&item.ident, "static"),
-        Item::Fn(item) => (&item.sig.ident, "fn"),
+        Item::Fn(function) => {
+            let definition = Definition::Function(Box::new(function.sig.clone()));
+            return is_public(item).then(|| (function.sig.ident.to_string(), definition));
+        }
         _ => return None,
     };
-    is_public(item).then(|| (name.to_string(), kind))
+    is_public(item).then(|| (name.to_string(), Definition::Item(kind)))
 }
 
 fn is_public(item: &Item) -> bool {
@@ -305,8 +372,25 @@ mod tests {
         let api = api(root, module).unwrap();
         let items: Vec<_> = api.items.keys().map(String::as_str).collect();
         assert_eq!(items, ["A", "C", "inner", "inner::A", "inner::C"]);
-        let functions: Vec<_> = api.functions.iter().map(String::as_str).collect();
+        let functions: Vec<_> = api.functions.keys().map(String::as_str).collect();
         assert_eq!(functions, ["A::a", "A::new", "b", "inner::b"]);
+    }
+
+    #[test]
+    fn a_signature_is_one_line_with_the_path_of_the_function() {
+        let module = "pub struct A; pub trait T { fn t(&self, _: u8) -> u8 { 0 } } \
+                      impl A { pub const unsafe fn a<T: Copy>(\n    &self,\n    one: T,\n) -> T \
+                      where T: Clone { one } made! { pub fn new(a: u8) -> A { A } } }";
+        let list = api("pub use hidden::{A, T};", module).unwrap().list();
+        let lines: Vec<_> = list.lines().collect();
+        let functions = [
+            "2 functions",
+            "const unsafe fn A::a<T: Copy>(&self, one: T) -> T where T: Clone",
+            "fn A::new(a: u8) -> A",
+            "1 functions of traits",
+            "fn T::t(&self, _: u8) -> u8",
+        ];
+        assert_eq!(lines[3..], functions);
     }
 
     #[test]
@@ -327,7 +411,7 @@ mod tests {
                       pub struct B; impl B { pub fn b() {} }";
         let api = api(root, module).unwrap();
         assert_eq!(api.items.into_keys().collect::<Vec<_>>(), ["A"]);
-        assert_eq!(api.functions.into_iter().collect::<Vec<_>>(), ["A::new"]);
+        assert_eq!(api.functions.into_keys().collect::<Vec<_>>(), ["A::new"]);
     }
 
     #[test]
