@@ -3,7 +3,7 @@
 use super::exhaustion::HidingSteps;
 use super::neighbourhood_set::NeighbourhoodSet;
 use super::order::SearchStep;
-use super::small::{is_on_required_node, suits};
+use super::suitable::{is_on_required_node, suits};
 use super::{AllocRequest, Frames};
 use crate::addr::Pfn;
 use crate::geometry::bits_of;

@@ -4,7 +4,7 @@
 use super::exhaustion::HidingSteps;
 use super::order::SearchStep;
 use super::runs::{aligned_starts, runs_of};
-use super::small::is_on_required_node;
+use super::suitable::is_on_required_node;
 use super::{AllocRequest, Frames};
 use crate::addr::Pfn;
 use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES, SECTION_MASK, SECTION_PAGEBLOCKS, mask};

@@ -4,7 +4,7 @@
 //! on little. This search walks all pageblocks within the bounds, so it finds each free run,
 //! whichever words, pageblocks and sections the run crosses.
 
-use super::small::is_on_required_node;
+use super::suitable::is_on_required_node;
 use super::{AllocError, AllocRequest, Frames};
 use crate::addr::{Pfn, PfnRange};
 use crate::geometry::{BITMAP_WORD_BITS, BITMAP_WORDS, PAGEBLOCK_FRAMES, mask};

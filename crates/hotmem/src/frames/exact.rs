@@ -1,7 +1,7 @@
 //! Allocates the frames at an exact place.
 
 use super::exhaustion::HidingSteps;
-use super::small::is_on_required_node;
+use super::suitable::is_on_required_node;
 use super::{AllocError, AllocRequest, Frames};
 use crate::addr::{Pfn, PfnRange};
 use crate::geometry::{BITMAP_WORDS, PAGEBLOCK_FRAMES};

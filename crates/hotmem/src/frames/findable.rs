@@ -35,6 +35,9 @@ impl<P: Platform> Frames<P> {
         freed: FreedBits,
         hiding_steps: &mut HidingSteps<'_>,
     ) {
+        if freed.cleared_no_run() {
+            self.show_to_run_searches(block);
+        }
         if freed.has_poison() {
             self.quarantine_freed(block, bitmap, word, freed.bits());
         }
@@ -172,7 +175,7 @@ impl<P: Platform> Frames<P> {
         if state.is_lent() {
             bitmap.lend();
         }
-        bitmap.open(block.zone());
+        self.open_written(block, bitmap);
     }
 
     /// Publishes a pageblock if all its frames are free, or makes it findable if only some are. The
@@ -254,7 +257,8 @@ impl<P: Platform> Frames<P> {
 
     /// Sets the pageblock's `partial` bit and the path to it. If another pageblock of the same zone
     /// in the section has its `partial` bit set, the path exists already (see
-    /// [`set_zone`](Self::set_zone)).
+    /// [`set_zone`](Self::set_zone)). If the pageblock may have runs, also sets the path for searches
+    /// for runs.
     pub(crate) fn set_partial_with_path(&self, block: Block<'_>) {
         // Release pairs with the Acquire of the search, Acquire with `set_zone`.
         let old = block.section().partial.fetch_or(block.mask(), Ordering::SeqCst);
@@ -262,6 +266,13 @@ impl<P: Platform> Frames<P> {
         if old & block.section().zone_mask(zone) == 0 {
             block.section().make_findable(&self.words, Class::partial(zone));
             self.note_free_memory_in(block.section(), zone);
+        }
+        mutant!("no path for searches for runs is set" => return);
+        // Acquire: if this reads an old value, the call that sets the bit also sets the path.
+        let may_have_runs =
+            block.section().may_have_runs.load(Ordering::Acquire) & block.mask() != 0;
+        if old & block.mask() == 0 && may_have_runs {
+            block.section().make_findable(&self.words, Class::partial_with_runs(zone));
         }
     }
 }

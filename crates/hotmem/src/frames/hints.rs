@@ -153,6 +153,7 @@ impl<P: Platform> Frames<P> {
             }
         };
         give_paths(&section.partial, Class::partial);
+        give_paths(&section.may_have_runs, Class::partial_with_runs);
         give_paths(&section.free, Class::free);
     }
 

@@ -97,10 +97,12 @@ mod runs;
 mod small;
 mod split;
 mod stale;
+mod suitable;
 pub(crate) mod table_reserve;
 mod validate;
 mod wakeup;
 mod whole;
+mod without_runs;
 #[cfg(not(loom))]
 mod word_reserve;
 

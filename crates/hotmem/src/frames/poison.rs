@@ -283,7 +283,7 @@ impl<P: Platform> Frames<P> {
             bitmap.take_flagged(word, bit);
         }
         block.state().set_divided_with_poison();
-        bitmap.open(block.zone());
+        self.open_written(block, bitmap);
         self.set_partial_if_takeable(block, hiding_steps);
     }
 }

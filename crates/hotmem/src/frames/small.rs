@@ -6,14 +6,13 @@
 use super::exhaustion::HidingSteps;
 use super::order::SearchStep;
 use super::runs::{aligned_starts, has_only_shorter_runs, runs_of};
+use super::suitable::{first_suitable_frame, is_on_required_node, suits};
 use super::{AllocError, AllocRequest, Frames, NodeChoice, Unit};
 use crate::addr::{Pfn, PfnRange};
-use crate::geometry::{BITMAP_WORD_BITS, BITMAP_WORDS, PAGEBLOCK_FRAMES, mask};
+use crate::geometry::{BITMAP_WORD_BITS, BITMAP_WORDS, mask};
 use crate::platform::Platform;
 use crate::sync::{Ordering, mutant};
-use crate::words::{
-    Block, COMMON_RUN, Class, FrameBitmap, Grain, NodeId, SectionWords, Zone, bitmap_words_of,
-};
+use crate::words::{Block, COMMON_RUN, Class, FrameBitmap, Grain, Zone, bitmap_words_of};
 use core::ops::Range;
 
 /// The number of pageblocks of its own grain that a search tries in the tree of `partial` before it
@@ -134,7 +133,8 @@ impl<P: Platform> Frames<P> {
         None
     }
 
-    /// Allocates from a pageblock to which the tree of `partial` leads. The search begins at `start`,
+    /// Allocates from a pageblock to which the tree of `partial` leads, or of those among them that may
+    /// have runs, if the request is for a run. The search begins at `start`,
     /// and continues at `step.from` after the last section. If `grain` is given, tries at most
     /// [`MAX_BLOCKS`] pageblocks of this grain; otherwise, tries all pageblocks. The pageblock becomes
     /// this CPU's hint, unless the request is restricted.
@@ -146,10 +146,11 @@ impl<P: Platform> Frames<P> {
         grain: Option<Grain>,
         hiding_steps: &mut HidingSteps<'_>,
     ) -> Option<Pfn> {
-        let class = Class::partial(step.zone);
+        let class_in = if request.frames > 1 { Class::partial_with_runs } else { Class::partial };
+        let class = class_in(step.zone);
         let (mut blocks_left, mut sections_left) =
             if grain.is_some() { (MAX_BLOCKS, MAX_SECTIONS) } else { (usize::MAX, usize::MAX) };
-        for section in self.search(step, Class::partial, request).all_round(step.from, start) {
+        for section in self.search(step, class_in, request).all_round(step.from, start) {
             let partial = section.available(class);
             if partial == 0 {
                 section.hide_if_empty(&self.words, class);
@@ -166,10 +167,17 @@ impl<P: Platform> Frames<P> {
                 if !suits(&self.words, block, request) {
                     continue;
                 }
-                // Look first: a search that passes many pageblocks without a suitable run then hides
-                // none of them. A free that makes such a run meanwhile may be missed, as by `take`.
-                let bitmap = block.lasting_bitmap().filter(|_| request.frames > 1);
-                if !bitmap.is_some_and(|bitmap| has_only_shorter_runs(bitmap, request.frames)) {
+                // Look first: a search that passes many pageblocks without a suitable run then clears
+                // the `partial` bit of none of them. A free that makes such a run meanwhile may be
+                // missed, as by `take`.
+                let is_run = request.frames > 1;
+                let bitmap = if is_run { self.bitmap_of(block, hiding_steps) } else { None };
+                let too_short = bitmap.filter(|b| has_only_shorter_runs(b, request.frames));
+                if let Some(bitmap) = too_short {
+                    if has_only_shorter_runs(bitmap, 2) {
+                        self.hide_from_run_searches(block, bitmap, hiding_steps);
+                    }
+                } else {
                     hiding_steps.start();
                     // The pageblock is hidden from other searches now. `SeqCst`, as in
                     // `set_partial_with_path`: a CPU that sees the bit clear also sees that this CPU
@@ -352,42 +360,4 @@ impl<P: Platform> Frames<P> {
     pub(crate) fn new_hiding_steps(&self) -> HidingSteps<'_> {
         HidingSteps::new(self.listed_cpu())
     }
-}
-
-/// Returns whether the pageblock can hold the request: whether its address, its node and its kind
-/// of memory are suitable.
-pub(super) fn suits(words: &SectionWords, block: Block<'_>, request: &AllocRequest) -> bool {
-    let start = block.start();
-    let first =
-        first_suitable_frame(block, request).and_then(|first| start.checked_add(first as u64));
-    let end = first.and_then(|first| first.checked_add(request.frames));
-    end.is_some_and(|end| end <= request.upper_bound)
-        && (request.align <= PAGEBLOCK_FRAMES as u64
-            || start.number().is_multiple_of(request.align))
-        && (!request.boot_only || block.is_boot(words))
-        && request.only_node().is_none_or(|node| block.is_on(words, node))
-}
-
-/// Returns the first frame of the pageblock at which the request may begin, if there is one.
-fn first_suitable_frame(block: Block<'_>, request: &AllocRequest) -> Option<usize> {
-    let below = request.lower_bound.number().saturating_sub(block.start().number());
-    if below == 0 {
-        return Some(0);
-    }
-    // A request for more than 64 frames begins at a pageblock.
-    let align = if request.is_small() { request.align } else { PAGEBLOCK_FRAMES as u64 };
-    let first = below.checked_next_multiple_of(align)?;
-    let fits = first.checked_add(request.frames)? <= PAGEBLOCK_FRAMES as u64;
-    usize::try_from(first).ok().filter(|_| fits)
-}
-
-/// Returns whether a pageblock is on the node that the request requires.
-#[inline]
-pub(super) fn is_on_required_node(
-    words: &SectionWords,
-    block: Block<'_>,
-    required_node: Option<NodeId>,
-) -> bool {
-    mutant!("a claim does not look at the node again" => return true);
-    required_node.is_none_or(|node| block.is_on(words, node))
 }

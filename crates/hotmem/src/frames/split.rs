@@ -45,7 +45,7 @@ impl<P: Platform> Frames<P> {
         };
         bitmap.write(kept_frames, bitmap_frames);
         block.state().set_divided();
-        bitmap.open(block.zone());
+        self.open_written(block, bitmap);
     }
 
     /// Returns the bitmap of `block`, if it has one. If the bitmap is a self-hosted bitmap, starts
@@ -115,7 +115,7 @@ impl<P: Platform> Frames<P> {
         if let Some(bitmap) = block.lasting_bitmap().or_violation() {
             bitmap.write(0..PAGEBLOCK_FRAMES, 0..0);
             block.state().set_divided();
-            bitmap.open(block.zone());
+            self.open_written(block, bitmap);
         }
     }
 }

@@ -129,6 +129,10 @@ impl<P: Platform> Frames<P> {
             (!free || self.leads_to_free(block), "free, but no search finds it"),
             (!claimable || self.leads_to_partial(block), "has free frames, but no search finds it"),
             (
+                !live || bitmap.is_none_or(|bitmap| self.leads_to_runs(block, bitmap)),
+                "may have runs of free frames, but searches for runs pass it",
+            ),
+            (
                 !free || has_bit(&section.reported) || self.leads_to_unreported(block),
                 "free and not reported, but the reporter does not find it",
             ),
@@ -156,6 +160,17 @@ impl<P: Platform> Frames<P> {
         (in_partial && block.section().is_findable(&self.words, Class::partial(zone)))
             || self.is_hinted(block)
             || self.are_at_cursors(block)
+    }
+
+    /// Returns whether a search for runs finds a live pageblock if its `partial` bit is set, or all
+    /// words of its bitmap are marked as words without runs. A held word is not marked.
+    fn leads_to_runs(&self, block: Block<'_>, bitmap: &FrameBitmap) -> bool {
+        let section = block.section();
+        if section.may_have_runs.load(Ordering::Acquire) & block.mask() == 0 {
+            return bitmap.is_held() || bitmap.is_marked_without_runs();
+        }
+        section.partial.load(Ordering::Acquire) & block.mask() == 0
+            || section.is_findable(&self.words, Class::partial_with_runs(block.zone()))
     }
 
     /// Returns whether cursors point to all words of a pageblock of which some frames may be taken.

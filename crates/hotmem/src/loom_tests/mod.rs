@@ -27,6 +27,7 @@ mod report;
 mod small;
 mod table_reserve;
 mod wide;
+mod without_runs;
 mod zones;
 
 use crate::sync::{THREADS, begin_thread};

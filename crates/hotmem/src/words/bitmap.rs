@@ -102,6 +102,17 @@ impl FrameBitmap {
         self.words().iter().for_each(FrameWord::lend);
     }
 
+    /// Marks all words as words without runs, until it finds a word that is held or has a run of
+    /// free frames. Returns whether all words have the mark now.
+    pub(crate) fn mark_without_runs(&self) -> bool {
+        self.words().iter().all(FrameWord::mark_without_runs)
+    }
+
+    /// Returns whether each word has the mark of a word without runs.
+    pub(crate) fn is_marked_without_runs(&self) -> bool {
+        self.words().iter().all(FrameWord::is_marked_without_runs)
+    }
+
     /// Takes the frames of `bits` in one word, if all of them are free and may be taken.
     #[inline]
     pub(crate) fn take(&self, word: usize, bits: u64) -> bool {

@@ -11,8 +11,9 @@
 use super::Zone;
 use super::last_change::LastChange;
 use super::word_bits::{
-    ALL_FREE, CLOSED, FLAGS, FreedBits, GROUP, GROUP_SHIFT, HELD, ISOLATED, LENT, MOVABLE, POISON,
-    WORD_GROUP_FRAMES, has_free_without, lowest_bits, offers, zone_flag,
+    ALL_FREE, CLOSED, FLAGS, FreedBits, GROUP, GROUP_SHIFT, HELD, ISOLATED, LENT, MOVABLE, NO_RUN,
+    POISON, WORD_GROUP_FRAMES, has_free_without, lowest_bits, may_have_been_passed, offers,
+    zone_flag,
 };
 use crate::addr::Pfn;
 use crate::geometry::{BITMAP_WORD_BITS, GROUP_FRAMES};
@@ -91,6 +92,35 @@ impl FrameWord {
         if self.0.load(Ordering::Acquire) & LENT == 0 {
             self.0.fetch_or(LENT, Ordering::AcqRel);
         }
+    }
+
+    /// Marks the word as one without runs, if no two neighbouring frames of it are free and it is not
+    /// held. Returns whether the word has the mark. The next free of a frame of the word clears it.
+    ///
+    /// Acquire pairs with the Release of the frees. Release pairs with the free that clears the
+    /// mark, which so sees what the caller did before.
+    pub(super) fn mark_without_runs(&self) -> bool {
+        let mut now = self.0.load(Ordering::Acquire);
+        while now & HELD == 0 && now & (now >> 1) & ALL_FREE >> 1 == 0 {
+            if now & NO_RUN != 0 {
+                return true;
+            }
+            match self.0.compare_exchange_weak(
+                now,
+                now | NO_RUN,
+                Ordering::AcqRel,
+                Ordering::Acquire,
+            ) {
+                Ok(_) => return true,
+                Err(actual) => now = actual,
+            }
+        }
+        false
+    }
+
+    /// Returns whether the word has the mark of [`mark_without_runs`](Self::mark_without_runs).
+    pub(super) fn is_marked_without_runs(&self) -> bool {
+        self.0.load(Ordering::Acquire) & NO_RUN != 0
     }
 
     /// Takes the frames of `bits`, if all of them are free and may be taken.
@@ -238,8 +268,8 @@ impl FrameWord {
 
     /// Frees the frames of `bits`. Returns `None`, and changes nothing, if one of these frames is
     /// free already, or if the word is held or flagged for poison. If no frame of the word is free
-    /// yet, calls `before_first` before it sets the bits, because a search may have read this word
-    /// already and must not be believed.
+    /// yet, or the word has the mark of a word without runs, calls `before_first` before it sets the
+    /// bits, because a search may have read this word already and must not be believed.
     ///
     /// `SeqCst`: Release pairs with [`take`](Self::take). A free that changes what searches can
     /// find then reads other words and hints, and the code that writes those then reads this word,
@@ -264,11 +294,11 @@ impl FrameWord {
         // was set.
         let mut now = self.0.load(Ordering::Acquire);
         while now & (bits | flags) == 0 {
-            if now & ALL_FREE == 0 {
+            if may_have_been_passed(now) {
                 before_first();
             }
-            match self.0.compare_exchange_weak(now, now | bits, Ordering::SeqCst, Ordering::Acquire)
-            {
+            let after = (now | bits) & !NO_RUN;
+            match self.0.compare_exchange_weak(now, after, Ordering::SeqCst, Ordering::Acquire) {
                 Ok(before) => return FreedBits::new(before, bits),
                 Err(actual) => now = actual,
             }
@@ -374,72 +404,4 @@ pub(super) const WORD_GROUP_BYTES: usize =
 const _: () = assert!(WORD_GROUP_BYTES.is_power_of_two());
 
 #[cfg(all(test, not(loom)))]
-mod tests {
-    use super::*;
-    use crate::words::Zone::{Kernel, Movable};
-
-    /// Returns an open word of frames of `zone`, of which `free` are free.
-    fn word(zone: Zone, free: u64) -> FrameWord {
-        let word = FrameWord(AtomicU64::new(0));
-        word.init(0);
-        word.write(free);
-        word.open(zone);
-        word
-    }
-
-    #[test]
-    fn an_allocation_with_a_wrong_guess_fails_one_time_and_takes_no_frame() {
-        let word = word(Movable, 0b0110);
-        let last_change = LastChange::new();
-        let first = word.take_frame_of(Movable, &last_change).unwrap();
-        // Another CPU frees a frame that is lower than the next one that the guess names.
-        assert!(word.free(0b0001, || ()).is_some());
-        assert_eq!(word.take_frame_of(Movable, &last_change), None);
-        assert_eq!(word.bits(), 0b0101);
-        assert_eq!(word.take_frame_of(Movable, &last_change), Some(first - 1));
-        assert_eq!(word.take_frame_of(Movable, &last_change), Some(first + 1));
-        // The guess is that no frame is free. It is wrong after another CPU's free.
-        assert_eq!(word.take_frame_of(Movable, &last_change), None);
-        assert!(word.free(0b0100, || ()).is_some());
-        assert_eq!(word.take_frame_of(Movable, &last_change), Some(first + 1));
-    }
-
-    #[test]
-    fn a_free_with_a_wrong_guess_fails_one_time_and_changes_nothing() {
-        let word = word(Kernel, 0b0111);
-        let last_change = LastChange::new();
-        let frame = Pfn::new(word.take_frame_of(Kernel, &last_change).unwrap()).unwrap();
-        assert!(word.take(0b0010));
-        assert!(word.free_one(frame, &last_change).is_none());
-        assert_eq!(word.bits(), 0b0100);
-        assert!(word.free_one(frame, &last_change).is_some());
-        assert_eq!(word.bits(), 0b0101);
-        assert!(word.free_one(frame, &last_change).is_none(), "the frame was freed twice");
-    }
-
-    #[test]
-    fn a_guess_does_not_hide_flags() {
-        let word = word(Kernel, 0b0011);
-        let last_change = LastChange::new();
-        let frame = Pfn::new(word.take_frame_of(Kernel, &last_change).unwrap()).unwrap();
-        word.isolate();
-        for _ in 0..2 {
-            assert_eq!(word.take_frame_of(Kernel, &last_change), None);
-        }
-        word.release();
-        word.poison();
-        for _ in 0..2 {
-            assert!(word.free_one(frame, &last_change).is_none());
-        }
-        assert_eq!(word.bits(), 0b0010);
-    }
-
-    #[test]
-    fn the_guess_of_a_word_is_not_used_for_another() {
-        let (one, other) = (word(Kernel, 0b0011), word(Kernel, 0b1000));
-        let last_change = LastChange::new();
-        assert!(one.take_frame_of(Kernel, &last_change).is_some());
-        assert!(other.take_frame_of(Kernel, &last_change).is_some());
-        assert_eq!((one.bits(), other.bits()), (0b0010, 0));
-    }
-}
+mod tests;

@@ -49,6 +49,10 @@ pub(crate) struct ChangingWords {
     pub(crate) free: AtomicU64,
     /// A hint that some frames of the pageblock are free.
     pub(crate) partial: AtomicU64,
+    /// Whether two neighbouring frames of the pageblock may be free. A search that found none clears
+    /// the bit, after which all words of the pageblock's bitmap are marked (see
+    /// `words/word_bits.rs`). A free into a marked word sets the bit again, as does each division.
+    pub(crate) may_have_runs: AtomicU64,
     /// The grain of the pageblock, if it is divided: set if it is for runs (see `words/grain.rs`).
     pub(super) runs: untracked::AtomicU64,
     /// Whether the pageblock is free and its RAM has been given to the host. If the pageblock is
@@ -84,6 +88,7 @@ impl Section {
             changing: ChangingWords {
                 free: word(),
                 partial: word(),
+                may_have_runs: word(),
                 runs: untracked::AtomicU64::new(0),
                 reported: word(),
                 isolated: word(),

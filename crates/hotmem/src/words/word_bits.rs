@@ -10,10 +10,15 @@
 //! | `ISOLATED` | no frame may be taken: the pageblock is isolated |
 //! | `POISON` | a free must check whether it frees a poisoned frame |
 //! | `MOVABLE` | the zone of the frames, which is written when the word is opened |
+//! | `NO_RUN` | no two neighbouring frames of the word were free when a search set this bit, and no frame was freed since then |
 //! | the group number | the number of the word's group of pageblocks; it never changes |
 //!
 //! The bitmaps of a group of pageblocks lie in one frame of memory. In this directory, *flags* are
-//! `HELD`, `ISOLATED` and `POISON`, and neither `LENT` nor `MOVABLE`.
+//! `HELD`, `ISOLATED` and `POISON`, and none of `LENT`, `MOVABLE` and `NO_RUN`.
+//!
+//! `NO_RUN` makes the next free of a frame of the word leave the fast path. That free clears the
+//! bit, and lets searches for runs look at the pageblock again (see `frames/small.rs`). Allocations
+//! ignore the bit, because they cannot make a run.
 
 use super::Zone;
 use crate::addr::Pfn;
@@ -27,7 +32,8 @@ pub(super) const HELD: u64 = LENT << 1;
 pub(super) const ISOLATED: u64 = LENT << 2;
 pub(super) const POISON: u64 = LENT << 3;
 pub(super) const MOVABLE: u64 = LENT << 4;
-/// The group number is in the bits from this one up. The bit below it is unused.
+pub(super) const NO_RUN: u64 = LENT << 5;
+/// The group number is in the bits from this one up.
 pub(super) const GROUP_SHIFT: usize = BITMAP_WORD_BITS + 6;
 pub(super) const GROUP: u64 = !mask(GROUP_SHIFT);
 
@@ -74,15 +80,15 @@ impl FreedBits {
     #[inline(always)]
     pub(super) fn was_partial_in_group_of(self, frame: Pfn) -> bool {
         let group = (frame.number() / WORD_GROUP_FRAMES) << GROUP_SHIFT;
-        is_bits_of_frames((self.before ^ group) & (GROUP | FLAGS | ALL_FREE))
+        is_bits_of_frames((self.before ^ group) & (GROUP | FLAGS | NO_RUN | ALL_FREE))
     }
 
-    /// Returns whether the word had no flags, and some of its frames were free before the free.
-    /// Such a free has nothing to do but to set the bits, unless all frames of the word are free
-    /// after it.
+    /// Returns whether the word had neither flags nor the mark of a word without runs, and some of
+    /// its frames were free before the free. Such a free has nothing to do but to set the bits,
+    /// unless all frames of the word are free after it.
     #[inline]
     pub(crate) fn was_partial(self) -> bool {
-        self.before & ALL_FREE != 0 && self.before & FLAGS == 0
+        self.before & ALL_FREE != 0 && self.before & (FLAGS | NO_RUN) == 0
     }
 
     /// Returns the bits of the frames that are freed.
@@ -95,10 +101,16 @@ impl FreedBits {
         self.before & ALL_FREE == 0
     }
 
-    /// Returns whether the word had no flags, and no frame of the word was free before the free.
+    /// Returns whether the word had neither flags nor the mark of a word without runs, and no frame
+    /// of the word was free before the free.
     #[inline]
     pub(crate) fn was_exhausted_unflagged(self) -> bool {
-        self.before & (ALL_FREE | FLAGS) == 0
+        self.before & (ALL_FREE | FLAGS | NO_RUN) == 0
+    }
+
+    /// Returns whether the free has cleared the mark of a word without runs.
+    pub(crate) fn cleared_no_run(self) -> bool {
+        self.before & NO_RUN != 0
     }
 
     /// Returns the zone of the frames.
@@ -170,6 +182,13 @@ const fn is_bits_of_frames(bits: u64) -> bool {
 #[inline]
 pub(super) fn offers(now: u64, zone: Zone) -> bool {
     has_free_without(FLAGS | MOVABLE, now ^ zone_flag(zone))
+}
+
+/// Returns whether a search may have passed a word with this value because nothing suitable is free
+/// in it. If so, a free counts a hiding step before it sets a bit.
+pub(super) fn may_have_been_passed(now: u64) -> bool {
+    mutant!("a free into a word without runs counts no hiding step" => return now & ALL_FREE == 0);
+    now & ALL_FREE == 0 || now & NO_RUN != 0
 }
 
 /// Returns the lowest `n` set bits, or all of them if there are fewer.

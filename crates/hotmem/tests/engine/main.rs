@@ -28,6 +28,7 @@ mod fast_path;
 mod faults;
 mod filled_memory;
 mod foreign_frees;
+mod fragmented_memory;
 mod holes;
 mod instruction_count;
 #[cfg(not(hotmem_geometry = "small"))]

@@ -10,8 +10,8 @@ pub(crate) struct Words {
     chunks: BTreeSet<u64>,
     /// The pairs of nodes that have a record.
     node_pairs: BTreeSet<usize>,
-    /// The only leaf holds the bits of nodes 0 to 6 itself. The bits of all other nodes lie in
-    /// memory that is allocated for eight nodes together: these are the groups that have it.
+    /// The only leaf holds the bits of nodes 0 to 4 itself. The bits of all other nodes lie in
+    /// memory that is allocated for six nodes together: these are the groups that have it.
     node_groups: BTreeSet<usize>,
     /// The largest number of regions so far.
     most_regions: usize,
@@ -37,7 +37,7 @@ impl Words {
             words_exist &= !self.chunks.insert(chunk);
         }
         let index = node.0 as usize % hotmem::MAX_NODES;
-        words_exist &= index < 7 || !self.node_groups.insert(index / 8);
+        words_exist &= index < 5 || !self.node_groups.insert(index / 6);
         words_exist & self.record_node(node)
     }
 

@@ -40,8 +40,7 @@ impl Directory {
         for (index_bit, sections) in
             header.sections_by_index_bit.iter().enumerate().take(NODE_INDEX_BITS)
         {
-            // Relaxed: the fence below orders these writes before the loads of `partial` and
-            // `free`.
+            // Relaxed: the fence below orders these writes before the loads of the section's words.
             if node.number() >> index_bit & 1 == 0 {
                 sections.fetch_and(!section_bit, Ordering::Relaxed);
             } else {
@@ -54,6 +53,7 @@ impl Directory {
         // sees the new node. AcqRel pairs with the AcqRel of the publishers.
         let words_and_classes = [
             (section.partial.fetch_or(0, Ordering::AcqRel), Class::ALL_PARTIAL),
+            (section.may_have_runs.fetch_or(0, Ordering::AcqRel), Class::ALL_RUNS),
             (section.free.fetch_or(0, Ordering::AcqRel), Class::ALL_FREE),
         ];
         mutant!("no path is set after a node has changed" => return);
