@@ -7,9 +7,9 @@ use crate::addr::PfnRange;
 #[cfg(not(loom))]
 use crate::geometry::FRAME_SIZE;
 use crate::outlined::Outlined;
-#[cfg(not(loom))]
-use crate::platform::DirectMap;
 use crate::sync::{AtomicUsize, Ordering, array_of, const_unless_loom, untracked};
+#[cfg(not(loom))]
+use crate::words::DirectMap;
 use core::ptr::null_mut;
 
 /// The number of records that lie in [`Cpus`] itself.

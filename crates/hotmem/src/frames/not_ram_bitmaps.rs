@@ -2,9 +2,9 @@
 
 use crate::addr::{Pfn, PfnRange};
 use crate::geometry::{FRAME_SIZE, SECTION_FRAMES, count_ones};
-use crate::platform::DirectMap;
 use crate::sync::Ordering;
 use crate::sync::untracked::{AtomicPtr, AtomicU64, AtomicUsize};
+use crate::words::DirectMap;
 use crate::words::words_of_run;
 use core::ops::Range;
 

@@ -3,8 +3,8 @@
 
 use crate::addr::PfnRange;
 use crate::geometry::FRAME_SIZE;
-use crate::platform::DirectMap;
 use crate::sync::{AtomicPtr, AtomicU64, Ordering};
+use crate::words::DirectMap;
 
 #[allow(clippy::cast_possible_truncation, reason = "512")]
 const PAGE_ENTRIES: usize = FRAME_SIZE as usize / size_of::<u64>() - 1;

@@ -6,9 +6,10 @@ use crate::geometry::SECTION_FRAMES;
 use crate::invariant::OrViolation;
 use crate::mapping::Mapping;
 use crate::origin::unique;
-use crate::platform::{Platform, REACHABLE_END};
+use crate::platform::Platform;
 use crate::range_error::{RangeError, RangeErrorKind};
 use crate::sync::Ordering;
+use crate::words::REACHABLE_END;
 use crate::words::{Announced, Neighbour, NodeId, RegionIndex, SectionPart};
 use core::fmt;
 

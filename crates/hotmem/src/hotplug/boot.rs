@@ -16,8 +16,9 @@ use crate::frames::{Frames, WORD_RESERVE, bitmap_frames, cpu_frames};
 use crate::geometry::{GROUP_FRAMES, SECTION_FRAMES, SECTION_MASK};
 use crate::invariant::{OrViolation, check_invariant};
 use crate::mapping::{MAX_TABLE_RESERVE, Mapping};
-use crate::platform::{DirectMap, Platform};
+use crate::platform::Platform;
 use crate::sync::Ordering;
+use crate::words::DirectMap;
 use crate::words::{FrameSource, FrameSupply, NodeIndex, SectionPart, SectionRef};
 
 impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {

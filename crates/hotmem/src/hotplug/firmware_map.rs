@@ -7,7 +7,7 @@ use crate::frames::{WORD_RESERVE, bitmap_frames, cpu_frames};
 use crate::geometry::{FRAME_SHIFT, FRAME_SIZE, GROUP_FRAMES, PAGEBLOCK_FRAMES, SECTION_FRAMES};
 use crate::invariant::OrViolation;
 use crate::outlined::Outlined;
-use crate::platform::REACHABLE_END;
+use crate::words::REACHABLE_END;
 use crate::words::{NodeId, NodeIndex, SectionWords, TooManyNodes};
 
 /// The boot map. It is small, so each query reads all of it.

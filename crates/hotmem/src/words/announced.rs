@@ -12,7 +12,7 @@ use crate::addr::{Pfn, PfnRange};
 use crate::geometry::SECTION_FRAMES;
 use crate::outlined::Outlined;
 #[cfg(not(loom))]
-use crate::platform::DirectMap;
+use crate::words::DirectMap;
 
 /// An announced range.
 #[derive(Clone, Copy)]

@@ -15,6 +15,7 @@
 //! | `bitmaps.rs` | where frame bitmaps lie |
 //! | `cursor.rs`, `last_freed.rs` | a CPU's pointers to words of frame bitmaps |
 //! | `last_change.rs` | the word that a CPU changed last, and a guess of the word's value |
+//! | `direct_map.rs` | the mapping by which the engine reaches metadata in memory |
 //! | `class.rs`, `zone.rs` | the classes of pageblocks that trees lead to; zones |
 //! | `handles.rs` | handles: a section, a pageblock, the pageblocks of a section in a range |
 //! | `grain.rs`, `block_grain.rs` | what a divided pageblock is for |
@@ -32,6 +33,7 @@ mod block_grain;
 mod block_state;
 mod class;
 mod cursor;
+mod direct_map;
 pub(crate) mod directory;
 mod frame_word;
 mod grain;
@@ -54,6 +56,7 @@ pub(crate) use bitmaps::{BitmapFrame, WordPtr};
 pub(crate) use block_state::{AtomicBlockState, BlockState, IsolateOutcome};
 pub(crate) use class::Class;
 pub(crate) use cursor::Cursor;
+pub(crate) use direct_map::{DirectMap, REACHABLE_END};
 pub use directory::MAX_NODES;
 pub(crate) use directory::{
     Entry, Neighbour, NodeIndex, NodeRecord, NodeSet, PATH_LEN, RegionIndex,

@@ -4,7 +4,7 @@ use super::install::{PieceSupply, piece_frames};
 use super::pieces::DirectoryPiece;
 use crate::addr::PfnRange;
 use crate::geometry::FRAME_SIZE;
-use crate::platform::DirectMap;
+use crate::words::DirectMap;
 use core::ptr::NonNull;
 
 /// A source of frames for pieces. There is one copy of the code that makes pieces, for all sources.
