@@ -21,22 +21,27 @@ pub(super) struct Graph(BTreeMap<Module, BTreeSet<Module>>);
 impl Graph {
     /// Makes the graph of the files below a crate's `src`.
     pub(super) fn of_crate(src: &Path) -> io::Result<Graph> {
-        let mut files = BTreeMap::new();
+        let mut files = Vec::new();
         collect(src, &mut Vec::new(), &mut files)?;
-        Ok(Graph::new(files.iter().map(|(module, text)| (module.clone(), text.as_str()))))
+        Graph::new(files)
     }
 
-    /// Makes the graph of these files and texts.
-    pub(super) fn new<'t>(files: impl IntoIterator<Item = (Module, &'t str)>) -> Graph {
-        let sources = files.into_iter().map(|(module, text)| (module, Source::read(text)));
-        let sources: BTreeMap<Module, Source> = sources.collect();
+    /// Makes the graph of the files with these modules and texts.
+    pub(super) fn new(
+        files: impl IntoIterator<Item = (Module, impl AsRef<str>)>,
+    ) -> io::Result<Graph> {
+        let mut sources: BTreeMap<Module, Source> = BTreeMap::new();
+        for (module, text) in files {
+            let source = Source::read(text.as_ref())?;
+            sources.entry(module).or_default().extend(source);
+        }
         let uses = |module: &Module, source: &Source| {
             let found = source.paths.iter().filter_map(|path| resolve(&sources, module, path, 0));
             found.filter(|used| used != module).collect()
         };
         let edges =
             sources.iter().map(|(module, source)| (module.clone(), uses(module, source))).collect();
-        Graph(edges)
+        Ok(Graph(edges))
     }
 
     /// Returns the cycles. Files that use each other are in the same cycle.
@@ -59,6 +64,24 @@ impl Graph {
             }
         }
         cycles
+    }
+
+    /// Returns the graph of the parts of each directory. A part is a file, or a directory with all of
+    /// its files. It uses another part of the same directory if one of its files uses a file of that
+    /// part.
+    pub(super) fn of_parts(&self) -> Graph {
+        let mut parts = Graph::default();
+        for (module, used) in &self.0 {
+            for used in used {
+                let shared = module.iter().zip(used).take_while(|(a, b)| a == b).count();
+                // A directory's own file is no part of it.
+                if let (Some(part), Some(used)) = (module.get(..=shared), used.get(..=shared)) {
+                    parts.0.entry(part.to_vec()).or_default().insert(used.to_vec());
+                    parts.0.entry(used.to_vec()).or_default();
+                }
+            }
+        }
+        parts
     }
 
     /// Returns the files that `module` uses.
@@ -128,12 +151,9 @@ fn resolve(
     Some(module)
 }
 
-/// Adds the text of all Rust files below `dir` to `files`. `parent` is the module of `dir`.
-fn collect(
-    dir: &Path,
-    parent: &mut Module,
-    files: &mut BTreeMap<Module, String>,
-) -> io::Result<()> {
+/// Adds the modules and texts of all Rust files below `dir` to `files`. `parent` is the module of
+/// `dir`.
+fn collect(dir: &Path, parent: &mut Module, files: &mut Vec<(Module, String)>) -> io::Result<()> {
     for entry in fs::read_dir(dir)? {
         let path = entry?.path();
         let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
@@ -146,8 +166,7 @@ fn collect(
             if !matches!(name.as_str(), "lib" | "main" | "mod") {
                 module.push(name);
             }
-            let text = fs::read_to_string(&path)?;
-            files.entry(module).or_default().push_str(&text);
+            files.push((module, fs::read_to_string(&path)?));
         }
     }
     Ok(())

@@ -1,9 +1,12 @@
-//! Finds files of a crate that use each other in a cycle. A file of a cycle cannot be read, tested
-//! or moved without the other files.
+//! Finds files of a crate that use each other in a cycle, and directories whose files do. A file of a
+//! cycle cannot be read, tested or moved without the other files.
 //!
 //! A file uses the files that define the names in its paths. If a name leads to a file that only
 //! re-exports it, the file with the definition counts. Calls of methods do not count, because an
 //! `impl` block may be in another file than its type.
+//!
+//! A directory counts as one part of the directory around it. So a file that uses one file of a
+//! directory, while another file of that directory uses it, is in a cycle with the directory.
 
 mod graph;
 mod source;
@@ -27,31 +30,31 @@ pub(crate) fn check(steps: &mut Steps) {
 }
 
 fn check_crate(steps: &mut Steps, name: &str, graph: &Graph) {
-    let cycles = graph.cycles();
-    let files: usize = cycles.iter().map(Vec::len).sum();
-    if files > 0 {
-        let cycles = format_cycles(graph, &cycles);
-        steps.fail(format!("{name}: {files} files use each other in cycles{cycles}"));
+    let (parts, mut cycles) = (graph.of_parts(), format_cycles(graph));
+    if cycles.is_empty() {
+        cycles = format_cycles(&parts);
+    }
+    if !cycles.is_empty() {
+        steps.fail(format!("{name}: files use each other in cycles{cycles}"));
     }
 }
 
-/// Formats the cycles: a line for each file, with the files of the same cycle that it uses.
-fn format_cycles(graph: &Graph, cycles: &[Vec<&Vec<String>>]) -> String {
-    let module_name = |module: &Vec<String>| {
-        if module.is_empty() { "the crate's root".to_owned() } else { module.join("::") }
+/// Formats the cycles of a graph: a line for each file or part, with those of the same cycle that it
+/// uses.
+fn format_cycles(graph: &Graph) -> String {
+    let line = |module: &Vec<String>, cycle: &[&Vec<String>]| {
+        let used = graph.files_used_by(module).filter(|used| cycle.contains(used));
+        let used: Vec<String> = used.map(module_name).collect();
+        format!("\n  {} uses {}", module_name(module), used.join(", "))
     };
-    let mut text = String::new();
-    for cycle in cycles {
-        for module in cycle {
-            let used: Vec<String> = graph
-                .files_used_by(module)
-                .filter(|used| cycle.contains(used))
-                .map(module_name)
-                .collect();
-            text += &format!("\n  {} uses {}", module_name(module), used.join(", "));
-        }
-    }
-    text
+    let lines = |cycle: &Vec<&Vec<String>>| -> String {
+        cycle.iter().map(|module| line(module, cycle)).collect()
+    };
+    graph.cycles().iter().map(lines).collect()
+}
+
+fn module_name(module: &Vec<String>) -> String {
+    if module.is_empty() { "the crate's root".to_owned() } else { module.join("::") }
 }
 
 #[cfg(test)]
@@ -64,9 +67,13 @@ mod tests {
             "" => Vec::new(),
             name => name.split('/').map(str::to_owned).collect(),
         };
-        let graph = Graph::new(files.iter().map(|(name, text)| (module(name), *text)));
-        let cycles = graph.cycles();
-        cycles.iter().map(|cycle| cycle.iter().map(|module| module.join("/")).collect()).collect()
+        let graph = Graph::new(files.iter().map(|(name, text)| (module(name), *text))).unwrap();
+        let names = |graph: &Graph| -> Vec<Vec<String>> {
+            let cycles = graph.cycles().into_iter();
+            cycles.map(|cycle| cycle.iter().map(|module| module.join("/")).collect()).collect()
+        };
+        let cycles = names(&graph);
+        if cycles.is_empty() { names(&graph.of_parts()) } else { cycles }
     }
 
     const ROOT: (&str, &str) = ("", "mod a; mod b; pub use a::A; pub use b::B;");
@@ -122,6 +129,25 @@ mod tests {
         assert_eq!(cycles(&files), [["a", "a/c"]]);
         let child = ("a/c", "pub struct C;");
         assert!(cycles(&[files[0], parent, child]).is_empty());
+    }
+
+    #[test]
+    fn a_file_and_a_directory_whose_files_use_each_other_are_a_cycle() {
+        let files = |outcome| {
+            [
+                ("", "mod calls; mod exchange; mod request;"),
+                ("calls", "use crate::request::Refused; pub trait Calls {}"),
+                ("exchange", "use crate::calls::Calls; pub struct Exchange;"),
+                ("request", "mod acquire; mod outcome; pub use outcome::Refused;"),
+                ("request/acquire", "use crate::exchange::Exchange;"),
+                ("request/outcome", outcome),
+            ]
+        };
+        let expected = [["calls", "exchange", "request"]];
+        assert_eq!(cycles(&files("pub struct Refused;")), expected);
+        // The directory's own file may use the directory's other files, and be used by them.
+        let parts = [("", "mod a;"), ("a", "mod b; pub use b::B;"), ("a/b", "pub struct B;")];
+        assert!(cycles(&parts).is_empty());
     }
 
     #[test]

@@ -1,120 +1,141 @@
 //! Reads the paths that a source file uses and the names that it brings into scope.
 
-use std::{collections::HashMap, iter::Peekable, str::Chars};
+use crate::rust_source;
+use proc_macro2::{TokenStream, TokenTree};
+use std::{
+    collections::{BTreeSet, HashMap},
+    io,
+};
+use syn::{
+    UseTree,
+    visit::{self, Visit},
+};
 
-/// The references of a file to other files. A path is the list of its segments.
+/// The segments of a path.
+pub(super) type Path = Vec<String>;
+
+/// The references of a file to other files.
 #[derive(Default, Debug)]
 pub(super) struct Source {
     /// The paths that the file's code uses.
-    pub(super) paths: Vec<Vec<String>>,
+    pub(super) paths: Vec<Path>,
     /// The names that `use` brings into scope, with their full paths.
-    pub(super) names: HashMap<String, Vec<String>>,
+    pub(super) names: HashMap<String, Path>,
 }
-
-/// A word, `::`, or a single character.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Token<'t> {
-    Word(&'t str),
-    Colons,
-    Sign(char),
-}
-
-use Token::{Colons, Sign, Word};
 
 impl Source {
-    /// Reads the text of a file. Comments, strings and modules of tests are ignored.
+    /// Reads the text of a file. Comments and modules of tests are ignored.
     ///
     /// A path of a `pub use` counts only if the file itself uses the name.
-    pub(super) fn read(text: &str) -> Source {
-        let text = without_comments_and_strings(text);
-        let tokens = without_tests(&tokens(&text));
-        let mut source = Source::default();
-        let (mut reexported, mut used) = (Vec::new(), Vec::new());
-        // The depth of braces at which each open inline module began.
-        let (mut depth, mut modules) = (0_usize, Vec::new());
-        let mut index = 0;
-        while let Some(&token) = tokens.get(index) {
-            let rest = &tokens[index..];
-            index += match rest {
-                [Word("mod"), Word(_), Sign('{'), ..] => {
-                    depth += 1;
-                    modules.push(depth);
-                    3
-                }
-                [Word("mod"), Word(_), Sign(';'), ..] => 3,
-                // The path in `pub(in path)` does not count.
-                [Word("pub"), Sign('('), ..] => {
-                    let len = length_to(rest, Sign(')'));
-                    source.record_use(&rest[len..], true, modules.len(), &mut reexported) + len
-                }
-                [Word("pub"), ..] => {
-                    source.record_use(&rest[1..], true, modules.len(), &mut reexported) + 1
-                }
-                // `use<…>` lists the generic parameters that an opaque type captures.
-                [Word("use"), Sign('<'), ..] => 2,
-                [Word("use"), ..] => source.record_use(rest, false, modules.len(), &mut reexported),
-                [Word(word), ..] => {
-                    let (path, len) = path(rest);
-                    used.push(*word);
-                    if path.len() > 1 {
-                        source.paths.extend(relative_to_file(path, modules.len()));
-                    }
-                    len
-                }
-                _ => {
-                    match token {
-                        Sign('{') => depth += 1,
-                        Sign('}') => {
-                            if modules.last() == Some(&depth) {
-                                modules.pop();
-                            }
-                            depth = depth.saturating_sub(1);
-                        }
-                        _ => {}
-                    }
-                    1
-                }
-            };
-        }
-        for path in reexported {
-            if path.last().is_some_and(|name| used.contains(&name.as_str())) {
-                source.paths.push(path);
-            }
-        }
-        source
+    ///
+    /// # Errors
+    /// The text is not Rust.
+    pub(super) fn read(text: &str) -> io::Result<Source> {
+        let tokens = rust_source::Source::read(text)?.tokens;
+        let mut reader = Reader::default();
+        reader
+            .visit_file(&syn::parse2(tokens).map_err(|error| io::Error::other(error.to_string()))?);
+        let Reader { mut source, reexported, used, .. } = reader;
+        let is_used = |path: &Path| path.last().is_some_and(|name| used.contains(name));
+        source.paths.extend(reexported.into_iter().filter(is_used));
+        Ok(source)
     }
 
-    /// Records the `use` at the start of the tokens, and returns its length in tokens. Returns 0 if
-    /// the tokens do not begin with `use`.
-    fn record_use(
-        &mut self,
-        tokens: &[Token<'_>],
-        is_public: bool,
-        inline_depth: usize,
-        reexported: &mut Vec<Vec<String>>,
-    ) -> usize {
-        let [Word("use"), tree @ ..] = tokens else { return 0 };
-        let len = length_to(tree, Sign(';'));
-        let mut found = Vec::new();
-        expand(&tree[..len.saturating_sub(1)], &[], &mut found);
-        for (name, path) in found {
-            let Some(path) = relative_to_file(path, inline_depth) else { continue };
-            if is_public {
-                reexported.push(path.clone())
-            } else {
-                self.paths.push(path.clone())
-            }
-            if inline_depth == 0 {
-                self.names.insert(name, path);
+    /// Adds the references of another file of the same module.
+    pub(super) fn extend(&mut self, other: Source) {
+        self.paths.extend(other.paths);
+        self.names.extend(other.names);
+    }
+}
+
+#[derive(Default)]
+struct Reader {
+    source: Source,
+    /// The number of inline modules around the code that is being read.
+    inline_depth: usize,
+    reexported: Vec<Path>,
+    /// The first segment of each path.
+    used: BTreeSet<String>,
+}
+
+impl Reader {
+    fn add(&mut self, path: Path) {
+        self.used.extend(path.first().cloned());
+        if path.len() > 1 {
+            self.source.paths.extend(relative_to_file(path, self.inline_depth));
+        }
+    }
+
+    /// Adds the paths in the tokens of a macro or of an attribute.
+    fn add_tokens(&mut self, tokens: TokenStream) {
+        let (mut path, mut colons) = (Path::new(), 0);
+        for token in tokens {
+            match token {
+                TokenTree::Punct(mark) if mark.as_char() == ':' && !path.is_empty() => colons += 1,
+                TokenTree::Ident(word) if colons == 2 => {
+                    path.push(word.to_string());
+                    colons = 0;
+                }
+                token => {
+                    self.add(std::mem::take(&mut path));
+                    colons = 0;
+                    match token {
+                        TokenTree::Ident(word) => path.push(word.to_string()),
+                        TokenTree::Group(group) => self.add_tokens(group.stream()),
+                        _ => {}
+                    }
+                }
             }
         }
-        len + 1
+        self.add(path);
     }
+}
+
+impl<'ast> Visit<'ast> for Reader {
+    fn visit_item_mod(&mut self, module: &'ast syn::ItemMod) {
+        self.inline_depth += 1;
+        visit::visit_item_mod(self, module);
+        self.inline_depth -= 1;
+    }
+
+    fn visit_item_use(&mut self, item: &'ast syn::ItemUse) {
+        let mut found = Vec::new();
+        expand(&item.tree, &[], &mut found);
+        for (name, path) in found {
+            let Some(path) = relative_to_file(path, self.inline_depth) else { continue };
+            match item.vis {
+                syn::Visibility::Inherited => self.source.paths.push(path.clone()),
+                _ => self.reexported.push(path.clone()),
+            }
+            if self.inline_depth == 0 {
+                self.source.names.insert(name, path);
+            }
+        }
+    }
+
+    fn visit_path(&mut self, path: &'ast syn::Path) {
+        self.add(path.segments.iter().map(|segment| segment.ident.to_string()).collect());
+        visit::visit_path(self, path);
+    }
+
+    fn visit_macro(&mut self, item: &'ast syn::Macro) {
+        self.visit_path(&item.path);
+        self.add_tokens(item.tokens.clone());
+    }
+
+    fn visit_attribute(&mut self, attribute: &'ast syn::Attribute) {
+        if let syn::Meta::List(list) = &attribute.meta {
+            self.add_tokens(list.tokens.clone());
+        }
+    }
+
+    /// The path in `pub(in path)` does not count.
+    fn visit_visibility(&mut self, _: &'ast syn::Visibility) {}
 }
 
 /// Converts a path within `inline_depth` nested inline modules to a path relative to the file.
 /// Returns `None` if the path does not lead out of the inline modules.
-fn relative_to_file(mut path: Vec<String>, inline_depth: usize) -> Option<Vec<String>> {
+fn relative_to_file(mut path: Path, inline_depth: usize) -> Option<Path> {
     let super_count =
         path.iter().take(inline_depth).take_while(|segment| *segment == "super").count();
     let starts_with_keyword =
@@ -124,212 +145,19 @@ fn relative_to_file(mut path: Vec<String>, inline_depth: usize) -> Option<Vec<St
 }
 
 /// Collects all paths of a `use` tree, each with the name that it brings into scope.
-fn expand(tree: &[Token<'_>], prefix: &[String], found: &mut Vec<(String, Vec<String>)>) {
-    let mut path = prefix.to_vec();
-    let mut name = None;
-    let mut index = 0;
-    while let Some(token) = tree.get(index) {
-        match token {
-            Word("as") => {
-                if let Some(Word(alias)) = tree.get(index + 1) {
-                    name = Some((*alias).to_owned());
-                }
-                index += 1;
-            }
-            Word("self") if path.len() > prefix.len() || !prefix.is_empty() => {}
-            Word(segment) => path.push((*segment).to_owned()),
-            Sign('{') => {
-                let inner = &tree[index + 1..];
-                let mut depth = 0_usize;
-                let mut start = 0;
-                for (end, token) in inner.iter().enumerate() {
-                    match token {
-                        Sign('{') => depth += 1,
-                        Sign('}') if depth > 0 => depth -= 1,
-                        Sign(',' | '}') if depth == 0 => {
-                            if start < end {
-                                expand(&inner[start..end], &path, found);
-                            }
-                            start = end + 1;
-                        }
-                        _ => {}
-                    }
-                }
-                return;
-            }
-            Sign('*') => path.push("*".to_owned()),
-            _ => {}
+fn expand(tree: &UseTree, prefix: &[String], found: &mut Vec<(String, Path)>) {
+    let with = |name: &dyn ToString| [prefix, &[name.to_string()]].concat();
+    match tree {
+        UseTree::Path(path) => expand(&path.tree, &with(&path.ident), found),
+        UseTree::Group(group) => group.items.iter().for_each(|tree| expand(tree, prefix, found)),
+        UseTree::Glob(_) => found.push(("*".to_owned(), with(&'*'))),
+        UseTree::Name(name) if name.ident == "self" => {
+            found.extend(prefix.last().map(|last| (last.clone(), prefix.to_vec())));
         }
-        index += 1;
-    }
-    if let Some(last) = path.last().cloned() {
-        found.push((name.unwrap_or(last), path));
-    }
-}
-
-/// Returns the path at the start of the tokens, and its length in tokens.
-fn path(tokens: &[Token<'_>]) -> (Vec<String>, usize) {
-    let mut path = Vec::new();
-    let mut index = 0;
-    while let Some(Word(word)) = tokens.get(index) {
-        path.push((*word).to_owned());
-        if tokens.get(index + 1) != Some(&Colons) {
-            return (path, index + 1);
+        UseTree::Name(name) => found.push((name.ident.to_string(), with(&name.ident))),
+        UseTree::Rename(name) if name.ident == "self" => {
+            found.push((name.rename.to_string(), prefix.to_vec()));
         }
-        index += 2;
-    }
-    (path, index.max(1))
-}
-
-/// Returns the number of tokens up to and including the first `last`.
-fn length_to(tokens: &[Token<'_>], last: Token<'_>) -> usize {
-    tokens.iter().position(|token| *token == last).map_or(tokens.len(), |index| index + 1)
-}
-
-/// Removes the tokens of inline modules that are built only for tests.
-fn without_tests<'t>(tokens: &[Token<'t>]) -> Vec<Token<'t>> {
-    let mut kept = Vec::new();
-    let (mut index, mut for_tests) = (0, false);
-    while let Some(&token) = tokens.get(index) {
-        let rest = &tokens[index..];
-        match rest {
-            [Sign('#'), Sign('['), ..] => {
-                let len = length_to(rest, Sign(']'));
-                for_tests |= is_for_tests(&rest[..len]);
-                index += len;
-            }
-            [Word("mod"), Word(_), Sign('{'), ..] if for_tests => {
-                let mut depth = 0_usize;
-                let end = rest.iter().position(|token| {
-                    match token {
-                        Sign('{') => depth += 1,
-                        Sign('}') => depth -= 1,
-                        _ => {}
-                    }
-                    *token == Sign('}') && depth == 0
-                });
-                index += end.map_or(rest.len(), |end| end + 1);
-                for_tests = false;
-            }
-            _ => {
-                kept.push(token);
-                for_tests = false;
-                index += 1;
-            }
-        }
-    }
-    kept
-}
-
-/// Returns whether an attribute is a `cfg` that requires `test`.
-fn is_for_tests(attribute: &[Token<'_>]) -> bool {
-    let requires_test = |pair: &[Token<'_>]| pair[1] == Word("test") && pair[0] != Word("not");
-    let is_negated =
-        attribute.windows(3).any(|tokens| tokens == [Word("not"), Sign('('), Word("test")]);
-    attribute.contains(&Word("cfg")) && attribute.windows(2).any(requires_test) && !is_negated
-}
-
-fn tokens(text: &str) -> Vec<Token<'_>> {
-    let mut tokens = Vec::new();
-    let mut rest = text;
-    while let Some(first) = rest.chars().next() {
-        let is_word = |c: char| c.is_alphanumeric() || c == '_';
-        let len = if is_word(first) {
-            let len = rest.find(|c| !is_word(c)).unwrap_or(rest.len());
-            tokens.push(Word(&rest[..len]));
-            len
-        } else if rest.starts_with("::") {
-            tokens.push(Colons);
-            2
-        } else {
-            if !first.is_whitespace() {
-                tokens.push(Sign(first));
-            }
-            first.len_utf8()
-        };
-        rest = &rest[len..];
-    }
-    tokens
-}
-
-/// Returns the text without comments, strings and character literals.
-fn without_comments_and_strings(text: &str) -> String {
-    let mut plain = String::with_capacity(text.len());
-    let mut chars = text.chars().peekable();
-    while let Some(first) = chars.next() {
-        match (first, chars.peek()) {
-            ('/', Some('/')) => while chars.next_if(|&c| c != '\n').is_some() {},
-            ('/', Some('*')) => skip_comment(&mut chars),
-            ('"', _) => skip_quoted(&mut chars, '"'),
-            ('\'', _) => {
-                // A character literal has a second quote after one character or an escape. A
-                // lifetime does not.
-                let mut ahead = chars.clone();
-                let is_escape = ahead.next() == Some('\\');
-                if is_escape || ahead.next() == Some('\'') {
-                    skip_quoted(&mut chars, '\'');
-                }
-            }
-            ('r', Some('"' | '#')) if !plain.ends_with(|c: char| c.is_alphanumeric()) => {
-                skip_raw(&mut chars);
-            }
-            _ => {
-                plain.push(first);
-                continue;
-            }
-        }
-        plain.push(' ');
-    }
-    plain
-}
-
-/// Skips a block comment, whose first slash has been read.
-fn skip_comment(chars: &mut Peekable<Chars<'_>>) {
-    let (mut depth, mut previous) = (0_usize, '/');
-    for c in chars.by_ref() {
-        match (previous, c) {
-            ('/', '*') => depth += 1,
-            ('*', '/') => depth = depth.saturating_sub(1),
-            _ => {
-                previous = c;
-                continue;
-            }
-        }
-        previous = ' ';
-        if depth == 0 {
-            return;
-        }
-    }
-}
-
-/// Skips up to and including the closing quote.
-fn skip_quoted(chars: &mut Peekable<Chars<'_>>, quote: char) {
-    while let Some(c) = chars.next() {
-        match c {
-            '\\' => _ = chars.next(),
-            _ if c == quote => return,
-            _ => {}
-        }
-    }
-}
-
-/// Skips a raw string, whose `r` has been read. If a raw identifier follows the `r`, only its `#`
-/// is skipped.
-fn skip_raw(chars: &mut Peekable<Chars<'_>>) {
-    let mut marks = 0;
-    while chars.next_if_eq(&'#').is_some() {
-        marks += 1;
-    }
-    if chars.next_if_eq(&'"').is_none() {
-        return;
-    }
-    while let Some(c) = chars.next() {
-        if c == '"' {
-            let mut ahead = chars.clone();
-            if (0..marks).all(|_| ahead.next() == Some('#')) {
-                *chars = ahead;
-                return;
-            }
-        }
+        UseTree::Rename(name) => found.push((name.rename.to_string(), with(&name.ident))),
     }
 }
