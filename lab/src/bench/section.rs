@@ -136,7 +136,7 @@ impl Row {
         Row { case, title, ..self }
     }
 
-    pub(crate) const fn from_step(self, step: &'static str) -> Row {
+    pub(crate) const fn in_step(self, step: &'static str) -> Row {
         Row { step, ..self }
     }
 

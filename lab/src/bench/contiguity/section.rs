@@ -74,7 +74,7 @@ pub(crate) const SECTION: Section = Section {
                 "online_movable/plug",
                 "64 GiB to 64 TiB plugged: exponent by which the time grows with the size",
             )
-            .from_step("contiguity-large"),
+            .in_step("contiguity-large"),
         PROBES.of(
             "pc-256G/online/plug",
             "256 GiB plugged beside 2 GiB of boot memory on one node, brought online by \

@@ -39,6 +39,7 @@ use hotmem::{AddRequest, Bytes, NodeId, OnlineType};
 use hotmem_dlpar::{
     Change, Connectors, Lmb, LmbSelection, MAX_LIST_LEN, Machine, Request, Version,
 };
+use pseries::TIME_PER_LMB;
 use requests::LMB_SIZE;
 use std::{
     num::NonZeroU32,
@@ -78,7 +79,6 @@ pub struct Args {
 }
 
 const TIME: Metric = ("time", "s");
-const TIME_PER_LMB: Metric = ("time_per_lmb", "s");
 /// The resident memory that the machine needs.
 const RESIDENT_MEMORY: Metric = ("memory_held", "MiB");
 /// The number of LMBs that searches for nodes have read.

@@ -13,10 +13,7 @@
 //! per line. The bench also measures the instructions that an idle Linux executes in the same time
 //! (`linux-idle`), and does not subtract them.
 
-use super::{
-    super::record::{Metric, RanOn, Sample},
-    TIME_PER_LMB,
-};
+use super::super::record::{Metric, RanOn, Sample};
 use crate::pseries::{Config, Dimm, Event, HostEvent, LinuxGuest, SLOTS, Vm};
 use crate::qemu::{Error, image};
 use anyhow::{Context, Result, bail};
@@ -31,6 +28,7 @@ pub(super) const CASE: &str = "pseries-64G";
 const DIMM_MEMORY: Bytes = Bytes::gib(64);
 const LMBS_OF_DIMM: u32 = 8;
 
+pub(super) const TIME_PER_LMB: Metric = ("time_per_lmb", "s");
 pub(super) const INSTRUCTIONS: Metric = ("instructions_per_lmb", "count");
 
 /// The DIMMs that are recorded: their names in the case, and their indices.

@@ -62,12 +62,12 @@ pub(crate) const SECTION: Section = Section {
         )
         .peers(LINUX)
         .subject("hotmem-64B")
-        .from_step("vm")
+        .in_step("vm")
         .headline("64G"),
         TIME.of("*/online_movable/unplug", "{} unplugged from that guest, none of it in use")
             .peers(LINUX)
             .subject("hotmem-64B")
-            .from_step("vm")
+            .in_step("vm")
             .headline("64G"),
         TIME.of(
             "*/online_movable/plug",
@@ -76,7 +76,7 @@ pub(crate) const SECTION: Section = Section {
         )
         .peers(LINUX)
         .subject("hotmem-64B")
-        .from_step("vm-cold"),
+        .in_step("vm-cold"),
         INSTRUCTIONS.of(
             "*/online_movable/plug",
             "{} plugged into a guest, 64 bytes written for each frame: instructions",
