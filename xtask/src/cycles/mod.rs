@@ -44,7 +44,7 @@ fn check_crate(steps: &mut Steps, name: &str, graph: &Graph) {
 fn format_cycles(graph: &Graph) -> String {
     let line = |module: &Vec<String>, cycle: &[&Vec<String>]| {
         let used = graph.files_used_by(module).filter(|used| cycle.contains(used));
-        let used: Vec<String> = used.map(module_name).collect();
+        let used: Vec<String> = used.map(|module| module_name(module)).collect();
         format!("\n  {} uses {}", module_name(module), used.join(", "))
     };
     let lines = |cycle: &Vec<&Vec<String>>| -> String {
@@ -53,7 +53,7 @@ fn format_cycles(graph: &Graph) -> String {
     graph.cycles().iter().map(lines).collect()
 }
 
-fn module_name(module: &Vec<String>) -> String {
+fn module_name(module: &[String]) -> String {
     if module.is_empty() { "the crate's root".to_owned() } else { module.join("::") }
 }
 
