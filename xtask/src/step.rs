@@ -1,9 +1,12 @@
 //! A step of a task: a command with its environment and its time limit.
 
+use crate::times::cpu_seconds;
 use hotmem_time_limit::scaled;
 use std::{
+    io::Read,
     path::Path,
-    process::{Command, Stdio},
+    process::{Child, Command, Stdio},
+    thread,
     time::Duration,
 };
 
@@ -89,6 +92,44 @@ impl Step {
         command.envs(self.env.iter().map(|(name, value)| (name, value)));
         command
     }
+
+    /// Runs the command, and collects what it writes.
+    pub(crate) fn output(&self) -> Result<Output, String> {
+        let mut command = self.command();
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        let mut child = child.map_err(|error| error.to_string())?;
+        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+        thread::scope(|scope| {
+            // The child would wait if only one of its pipes was read.
+            let errors = scope.spawn(|| read_to_end(stderr));
+            let text = read_to_end(stdout)?;
+            let errors = errors.join().map_err(|_| "a thread panicked".to_owned())??;
+            Ok(Output { text, errors, outcome: end(child) })
+        })
+    }
+}
+
+fn read_to_end(pipe: Option<impl Read>) -> Result<Vec<u8>, String> {
+    let mut text = Vec::new();
+    let read = pipe.map_or(Ok(0), |mut pipe| pipe.read_to_end(&mut text));
+    read.map(|_| text).map_err(|error| error.to_string())
+}
+
+/// What a step has written, and its outcome.
+pub(crate) struct Output {
+    pub(crate) text: Vec<u8>,
+    pub(crate) errors: Vec<u8>,
+    /// The CPU time in seconds, if it is known.
+    pub(crate) outcome: Result<Option<f64>, String>,
+}
+
+/// Waits for the end of a child that has closed its standard output. Returns the CPU time of the child
+/// and its children in seconds, if it is known, or why the child failed.
+pub(crate) fn end(mut child: Child) -> Result<Option<f64>, String> {
+    // The system forgets the time when the child was waited for.
+    let cpu_seconds = cpu_seconds(child.id());
+    let status = child.wait().map_err(|error| error.to_string())?;
+    if status.success() { Ok(cpu_seconds) } else { Err(status.to_string()) }
 }
 
 /// Returns whether [`Step::command`] can limit the time of a command.

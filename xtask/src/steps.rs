@@ -1,8 +1,8 @@
 //! Runs steps one after another or together, and adds up the test results in their output.
 
 use crate::{
-    step::Step,
-    times::{RecordedTimes, rounded},
+    step::{Step, end},
+    times::{RecordedTimes, StepTime, rounded},
 };
 use std::{
     io::{BufRead, BufReader, Write},
@@ -16,8 +16,8 @@ use std::{
 #[derive(Default)]
 pub(crate) struct Steps {
     task_times: Option<TimedTask>,
-    /// The steps that were run, each with its time in seconds.
-    times: Vec<(String, f64)>,
+    /// The steps that were run.
+    times: Vec<StepTime>,
     passed_test_count: u64,
     failed_test_count: u64,
     /// Tests that are marked `#[ignore]`.
@@ -76,11 +76,7 @@ impl Steps {
         steps.iter().for_each(|step| self.announce(step));
         let start = Instant::now();
         let (sender, ended) = channel();
-        let run = |step: &Step| {
-            let mut command = step.command();
-            let output = command.stdout(Stdio::piped()).stderr(Stdio::piped()).output();
-            (output.map_err(|error| error.to_string()), start.elapsed())
-        };
+        let run = |step: &Step| (step.output(), start.elapsed());
         thread::scope(|scope| {
             for step in steps {
                 let sender = sender.clone();
@@ -91,23 +87,23 @@ impl Steps {
             for (step, (output, time)) in ended {
                 println!("\n== {}, output", step.name);
                 let outcome = output.and_then(|output| {
-                    print!("{}", String::from_utf8_lossy(&output.stderr));
-                    let mut text = output.stdout.as_slice();
-                    self.show(&mut text, out)?;
-                    if output.status.success() { Ok(()) } else { Err(output.status.to_string()) }
+                    print!("{}", String::from_utf8_lossy(&output.errors));
+                    self.show(output.text.as_slice(), out)?;
+                    output.outcome
                 });
                 self.record(step, time, outcome);
             }
         });
     }
 
-    /// Records the time and the outcome of a step that has ended.
-    fn record(&mut self, step: &Step, time: Duration, outcome: Result<(), String>) {
+    /// Records the time and the outcome of a step that has ended: its CPU time, if that is known.
+    fn record(&mut self, step: &Step, time: Duration, outcome: Result<Option<f64>, String>) {
         let seconds = time.as_secs_f64();
-        self.times.push((step.name.clone(), seconds));
+        let cpu_seconds = outcome.as_ref().ok().copied().flatten();
+        let step_time = StepTime { name: step.name.clone(), seconds, cpu_seconds };
         match outcome {
-            Ok(()) => {
-                println!("== {}: {seconds:.0} s", step.name);
+            Ok(_) => {
+                println!("== {step_time}");
                 if let Some(timed) = &mut self.task_times {
                     timed.times.record(&step.name, seconds);
                 }
@@ -117,6 +113,7 @@ impl Steps {
             }
             Err(error) => self.fail(format!("{}: {error}", step.name)),
         }
+        self.times.push(step_time);
     }
 
     /// Runs a step that must fail with this message.
@@ -139,15 +136,19 @@ impl Steps {
         }
     }
 
-    /// Shows the output line by line and adds up the test results in it.
-    fn stream(&mut self, command: &mut Command, out: &mut impl Write) -> Result<(), String> {
+    /// Shows the output line by line and adds up the test results in it. Returns the CPU time of the
+    /// command in seconds, if it is known.
+    fn stream(
+        &mut self,
+        command: &mut Command,
+        out: &mut impl Write,
+    ) -> Result<Option<f64>, String> {
         let mut child =
             command.stdout(Stdio::piped()).spawn().map_err(|error| error.to_string())?;
         if let Some(output) = child.stdout.take() {
             self.show(BufReader::new(output), out)?;
         }
-        let status = child.wait().map_err(|error| error.to_string())?;
-        if status.success() { Ok(()) } else { Err(status.to_string()) }
+        end(child)
     }
 
     /// Shows lines of output and adds up the test results in them.
@@ -200,12 +201,12 @@ impl Steps {
         self.exit_code()
     }
 
-    /// Returns the seconds of each step that took at least one, one on each line, the longest
-    /// first.
+    /// Returns the seconds of each step that took at least one and its CPU seconds, one step on each
+    /// line, the longest first.
     fn times_text(&self) -> String {
-        let mut times: Vec<_> = self.times.iter().filter(|(_, seconds)| *seconds >= 1.0).collect();
-        times.sort_by(|(_, first), (_, second)| second.total_cmp(first));
-        times.iter().map(|(name, seconds)| format!("{seconds:5.0} s  {name}\n")).collect()
+        let mut times: Vec<_> = self.times.iter().filter(|time| time.seconds >= 1.0).collect();
+        times.sort_by(|first, second| second.seconds.total_cmp(&first.seconds));
+        times.iter().map(|time| time.table_line()).collect()
     }
 
     /// Returns the names of failed tests and of failed, missing and skipped steps, one on each
@@ -292,10 +293,17 @@ mod tests {
 
     #[test]
     fn the_longest_steps_come_first() {
-        let times = [("short", 0.4), ("long", 12.0), ("longer", 345.2)];
-        let times = times.map(|(name, seconds)| (name.to_owned(), seconds)).to_vec();
-        let steps = Steps { times, ..Steps::default() };
-        assert_eq!(steps.times_text(), "  345 s  longer\n   12 s  long\n");
+        let times = [("short", 0.4, None), ("long", 12.0, None), ("longer", 345.2, Some(500.7))];
+        let times = times.map(|(name, seconds, cpu_seconds)| StepTime {
+            name: name.to_owned(),
+            seconds,
+            cpu_seconds,
+        });
+        let steps = Steps { times: times.into(), ..Steps::default() };
+        assert_eq!(
+            steps.times_text(),
+            "  345 s,   501 s of CPU time  longer\n   12 s                       long\n"
+        );
     }
 
     #[test]
