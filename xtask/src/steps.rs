@@ -68,22 +68,40 @@ impl Steps {
     /// Runs steps at the same time, for steps that leave CPUs idle. Shows the output of each when it
     /// has ended. Cargo compiles at the same time only for steps with different build directories.
     pub(crate) fn run_together(&mut self, steps: &[Step]) {
-        self.run_together_to(steps, &mut std::io::stdout());
+        let lanes: Vec<_> = steps.iter().map(std::slice::from_ref).collect();
+        self.run_lanes(&lanes, &mut std::io::stdout(), |_| ());
     }
 
-    /// Does what [`Steps::run_together`] does, with `out` for the output of the steps.
-    fn run_together_to(&mut self, steps: &[Step], out: &mut impl Write) {
-        steps.iter().for_each(|step| self.announce(step));
-        let start = Instant::now();
+    /// Runs the steps of `beside` one after another, while `foreground` runs other steps, which leave
+    /// CPUs idle. Shows the output of `beside` when `foreground` has returned.
+    pub(crate) fn run_beside(&mut self, beside: &[Step], foreground: impl FnOnce(&mut Steps)) {
+        self.run_lanes(&[beside], &mut std::io::stdout(), foreground);
+    }
+
+    /// Runs the steps of each lane one after another, and the lanes and `foreground` at the same time.
+    /// Shows the output of a step when both the step and `foreground` have ended, with `out` for its
+    /// standard output.
+    fn run_lanes(
+        &mut self,
+        lanes: &[&[Step]],
+        out: &mut impl Write,
+        foreground: impl FnOnce(&mut Steps),
+    ) {
+        lanes.iter().copied().flatten().for_each(|step| self.announce(step));
         let (sender, ended) = channel();
-        let run = |step: &Step| (step.output(), start.elapsed());
+        let run = |step: &Step| {
+            let start = Instant::now();
+            (step.output(), start.elapsed())
+        };
         thread::scope(|scope| {
-            for step in steps {
+            for &lane in lanes {
                 let sender = sender.clone();
                 // The receiver lives as long as the scope.
-                scope.spawn(move || sender.send((step, run(step))));
+                scope
+                    .spawn(move || lane.iter().try_for_each(|step| sender.send((step, run(step)))));
             }
             drop(sender);
+            foreground(self);
             for (step, (output, time)) in ended {
                 println!("\n== {}, output", step.name);
                 let outcome = output.and_then(|output| {
@@ -262,122 +280,4 @@ fn failed_test(line: &str) -> Option<&str> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::step;
-
-    #[test]
-    fn test_results_are_parsed_from_cargos_output() {
-        let ok = "test result: ok. 12 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.00s";
-        assert_eq!(test_result(ok), Some([12, 0, 1]));
-        let bad = "test result: FAILED. 3 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out";
-        assert_eq!(test_result(bad), Some([3, 2, 0]));
-        assert_eq!(test_result("test result: confused"), None);
-        assert_eq!(test_result("test frames ... ok"), None);
-        assert_eq!(failed_test("test frames ... ok"), None);
-    }
-
-    #[test]
-    fn test_results_add_up_and_failed_commands_are_errors() {
-        let mut steps = Steps::default();
-        let line = "test one::two ... FAILED\ntest result: ok. 2 passed; 1 failed; 0 ignored";
-        let mut shown = Vec::new();
-        let mut printf = Command::new("printf");
-        steps.stream(printf.arg(format!("{line}\n{line}\n")), &mut shown).unwrap();
-        assert_eq!((steps.passed_test_count, steps.failed_test_count), (4, 2));
-        assert_eq!(shown, format!("{line}\n{line}\n").as_bytes());
-        assert_eq!(steps.problems_text(), "FAILED: one::two\nFAILED: one::two\n");
-        assert!(steps.stream(&mut Command::new("false"), &mut shown).is_err());
-        assert!(steps.stream(&mut Command::new("/nowhere/program"), &mut shown).is_err());
-    }
-
-    #[test]
-    fn the_longest_steps_come_first() {
-        let times = [("short", 0.4, None), ("long", 12.0, None), ("longer", 345.2, Some(500.7))];
-        let times = times.map(|(name, seconds, cpu_seconds)| StepTime {
-            name: name.to_owned(),
-            seconds,
-            cpu_seconds,
-        });
-        let steps = Steps { times: times.into(), ..Steps::default() };
-        assert_eq!(
-            steps.times_text(),
-            "  345 s,   501 s of CPU time  longer\n   12 s                       long\n"
-        );
-    }
-
-    #[test]
-    fn skipped_steps_are_named_at_the_end_and_counted_on_the_last_line() {
-        let mut steps = Steps::default();
-        assert_eq!(
-            (steps.problems_text().as_str(), steps.counts_text().as_str()),
-            ("", "0 passed, 0 failed")
-        );
-        let line = "test result: ok. 2 passed; 0 failed; 1 ignored; 0 measured";
-        steps.stream(Command::new("echo").arg(line), &mut Vec::new()).unwrap();
-        steps.skip("Xen: install it");
-        assert_eq!(
-            steps.problems_text(),
-            "skipped: Xen: install it\nskipped: 1 tests that are marked `#[ignore]`\n"
-        );
-        assert_eq!(steps.counts_text(), "2 passed, 0 failed, 2 skipped");
-        assert_eq!(steps.exit_code(), ExitCode::SUCCESS);
-        steps.missing("QEMU: install it");
-        assert!(steps.problems_text().starts_with("NOT RUN: QEMU: install it\n"));
-        assert_eq!(steps.exit_code(), ExitCode::FAILURE);
-    }
-
-    #[test]
-    fn a_step_that_must_fail_must_print_the_message() {
-        let shell = |line| Step::shell("sh", line);
-        let mut steps = Steps::default();
-        steps.must_fail(&shell("echo too narrow >&2; false"), "too narrow");
-        assert!(steps.failures.is_empty());
-        steps.must_fail(&shell("echo too wide >&2; false"), "too narrow");
-        steps.must_fail(&shell("echo too narrow >&2"), "too narrow");
-        assert_eq!(steps.failures.len(), 2);
-    }
-
-    #[test]
-    fn steps_run_at_the_same_time_and_their_results_add_up() {
-        let dir = std::env::temp_dir().join(format!("hotmem-steps-{}", std::process::id()));
-        std::fs::create_dir(&dir).unwrap();
-        // Each step waits for the file of the other step.
-        let line = |mine, other| {
-            format!(
-                "cd {}; touch {mine}; while ! test -e {other}; do sleep 0.01; done; \
-                 echo 'test result: ok. 2 passed; 1 failed; 0 ignored'; test {mine} = first",
-                dir.display()
-            )
-        };
-        let lines = [line("first", "second"), line("second", "first")];
-        let shell = |line| Step::shell("sh", line);
-        let both = lines.each_ref().map(|line| shell(line).time_limit_s(60));
-        let mut steps = Steps::default();
-        // `cargo xtask test` must not read these results as those of tests.
-        let mut shown = Vec::new();
-        steps.run_together_to(&both, &mut shown);
-        assert_eq!(String::from_utf8(shown).unwrap().lines().count(), 2);
-        std::fs::remove_dir_all(dir).unwrap();
-        assert_eq!(
-            (steps.passed_test_count, steps.failed_test_count, steps.times.len()),
-            (4, 2, 2)
-        );
-        assert_eq!(steps.failures.len(), 1);
-    }
-
-    #[test]
-    fn only_timed_steps_have_times() {
-        assert!(Steps::timed("a task of a test").task_times.is_some());
-        assert!(Steps::default().task_times.is_none());
-    }
-
-    #[test]
-    fn a_step_is_ended_after_its_time_limit() {
-        let mut steps = Steps::default();
-        let step = Step::program("sleep", "sleep", "60").time_limit_s(1);
-        steps.run(&step);
-        // If the host cannot limit the time of a command, the step succeeds.
-        assert_eq!(steps.failures.len(), usize::from(step::can_limit_time()));
-    }
-}
+mod tests;

@@ -35,31 +35,34 @@ pub(crate) fn run() -> ExitCode {
     if !setup::valgrind() {
         steps.skip(setup::VALGRIND_WANTED);
     }
-    let host = format!("test --no-fail-fast {HOST}");
-    let host = Step::cargo("host tests", &host);
-    steps.run(&host.description(
-        "runs unit tests, property tests, examples and documentation tests of every crate",
-    ));
-    pseries(&mut steps, "pseries", |step| step);
-    aarch64(&mut steps, "streams on AArch64", "-p hotmem-stream --lib --tests");
-    on_32_bits(&mut steps);
-    bare_metal(&mut steps);
-    embed::check(&mut steps);
-    header(&mut steps);
-    ports::check(&mut steps);
-    stack::check(&mut steps);
-    // Each of these steps has its own build directory, and uses one CPU for most of its time.
-    let mut together = vec![
-        loom("model checks"),
-        small_geometry("small machines", "--lib --tests"),
-        cache_line_transfers(),
-    ];
+    // Each of these steps has its own build directory. The other steps leave CPUs idle while they wait
+    // for machines, and cargo then runs one test program after another.
+    let mut beside = Vec::new();
     if setup::miri() {
-        together.extend(miri());
+        beside.extend(miri());
     } else {
         steps.skip(setup::MIRI_WANTED);
     }
-    steps.run_together(&together);
+    beside.extend([
+        loom("model checks"),
+        small_geometry("small machines", "--lib --tests"),
+        cache_line_transfers(),
+    ]);
+    steps.run_beside(&beside, |steps| {
+        let host = format!("test --no-fail-fast {HOST}");
+        let host = Step::cargo("host tests", &host);
+        steps.run(&host.description(
+            "runs unit tests, property tests, examples and documentation tests of every crate",
+        ));
+        pseries(steps, "pseries", |step| step);
+        aarch64(steps, "streams on AArch64", "-p hotmem-stream --lib --tests");
+        on_32_bits(steps);
+        bare_metal(steps);
+        embed::check(steps);
+        header(steps);
+        ports::check(steps);
+        stack::check(steps);
+    });
     steps.conclude_tests()
 }
 

@@ -1,0 +1,123 @@
+//! Tests of the steps.
+
+use super::*;
+use crate::step;
+
+#[test]
+fn test_results_are_parsed_from_cargos_output() {
+    let ok = "test result: ok. 12 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.00s";
+    assert_eq!(test_result(ok), Some([12, 0, 1]));
+    let bad = "test result: FAILED. 3 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out";
+    assert_eq!(test_result(bad), Some([3, 2, 0]));
+    assert_eq!(test_result("test result: confused"), None);
+    assert_eq!(test_result("test frames ... ok"), None);
+    assert_eq!(failed_test("test frames ... ok"), None);
+}
+
+#[test]
+fn test_results_add_up_and_failed_commands_are_errors() {
+    let mut steps = Steps::default();
+    let line = "test one::two ... FAILED\ntest result: ok. 2 passed; 1 failed; 0 ignored";
+    let mut shown = Vec::new();
+    let mut printf = Command::new("printf");
+    steps.stream(printf.arg(format!("{line}\n{line}\n")), &mut shown).unwrap();
+    assert_eq!((steps.passed_test_count, steps.failed_test_count), (4, 2));
+    assert_eq!(shown, format!("{line}\n{line}\n").as_bytes());
+    assert_eq!(steps.problems_text(), "FAILED: one::two\nFAILED: one::two\n");
+    assert!(steps.stream(&mut Command::new("false"), &mut shown).is_err());
+    assert!(steps.stream(&mut Command::new("/nowhere/program"), &mut shown).is_err());
+}
+
+#[test]
+fn the_longest_steps_come_first() {
+    let times = [("short", 0.4, None), ("long", 12.0, None), ("longer", 345.2, Some(500.7))];
+    let times = times.map(|(name, seconds, cpu_seconds)| StepTime {
+        name: name.to_owned(),
+        seconds,
+        cpu_seconds,
+    });
+    let steps = Steps { times: times.into(), ..Steps::default() };
+    assert_eq!(
+        steps.times_text(),
+        "  345 s,   501 s of CPU time  longer\n   12 s                       long\n"
+    );
+}
+
+#[test]
+fn skipped_steps_are_named_at_the_end_and_counted_on_the_last_line() {
+    let mut steps = Steps::default();
+    assert_eq!(
+        (steps.problems_text().as_str(), steps.counts_text().as_str()),
+        ("", "0 passed, 0 failed")
+    );
+    let line = "test result: ok. 2 passed; 0 failed; 1 ignored; 0 measured";
+    steps.stream(Command::new("echo").arg(line), &mut Vec::new()).unwrap();
+    steps.skip("Xen: install it");
+    assert_eq!(
+        steps.problems_text(),
+        "skipped: Xen: install it\nskipped: 1 tests that are marked `#[ignore]`\n"
+    );
+    assert_eq!(steps.counts_text(), "2 passed, 0 failed, 2 skipped");
+    assert_eq!(steps.exit_code(), ExitCode::SUCCESS);
+    steps.missing("QEMU: install it");
+    assert!(steps.problems_text().starts_with("NOT RUN: QEMU: install it\n"));
+    assert_eq!(steps.exit_code(), ExitCode::FAILURE);
+}
+
+#[test]
+fn a_step_that_must_fail_must_print_the_message() {
+    let shell = |line| Step::shell("sh", line);
+    let mut steps = Steps::default();
+    steps.must_fail(&shell("echo too narrow >&2; false"), "too narrow");
+    assert!(steps.failures.is_empty());
+    steps.must_fail(&shell("echo too wide >&2; false"), "too narrow");
+    steps.must_fail(&shell("echo too narrow >&2"), "too narrow");
+    assert_eq!(steps.failures.len(), 2);
+}
+
+#[test]
+fn lanes_and_the_foreground_run_at_the_same_time_and_their_results_add_up() {
+    let dir = std::env::temp_dir().join(format!("hotmem-steps-{}", std::process::id()));
+    std::fs::create_dir(&dir).unwrap();
+    // Each step waits for the file of another step.
+    let line = |mine, other| {
+        format!(
+            "cd {}; touch {mine}; while ! test -e {other}; do sleep 0.01; done; \
+             echo 'test result: ok. 2 passed; 1 failed; 0 ignored'; test {mine} != third",
+            dir.display()
+        )
+    };
+    let shell = |line| Step::shell("sh", line).time_limit_s(60);
+    let lines =
+        [("first", "second"), ("second", "first"), ("third", "fourth"), ("fourth", "third")]
+            .map(|(mine, other)| line(mine, other));
+    let [first, second, third, fourth] = lines.each_ref().map(|line| shell(line));
+    let mut steps = Steps::default();
+    // `cargo xtask test` must not read these results as those of tests.
+    let mut shown = Vec::new();
+    let lanes = [&[first, third][..], &[second]];
+    steps.run_lanes(&lanes, &mut shown, |steps| {
+        let mut shown = Vec::new();
+        let outcome = steps.stream(&mut fourth.command(), &mut shown);
+        steps.record(&fourth, Duration::ZERO, outcome);
+    });
+    assert_eq!(String::from_utf8(shown).unwrap().lines().count(), 3);
+    std::fs::remove_dir_all(dir).unwrap();
+    assert_eq!((steps.passed_test_count, steps.failed_test_count, steps.times.len()), (8, 4, 4));
+    assert_eq!(steps.failures.len(), 1);
+}
+
+#[test]
+fn only_timed_steps_have_times() {
+    assert!(Steps::timed("a task of a test").task_times.is_some());
+    assert!(Steps::default().task_times.is_none());
+}
+
+#[test]
+fn a_step_is_ended_after_its_time_limit() {
+    let mut steps = Steps::default();
+    let step = Step::program("sleep", "sleep", "60").time_limit_s(1);
+    steps.run(&step);
+    // If the host cannot limit the time of a command, the step succeeds.
+    assert_eq!(steps.failures.len(), usize::from(step::can_limit_time()));
+}
