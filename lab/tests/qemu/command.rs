@@ -66,14 +66,25 @@ fn vm_plots_the_guests_resident_memory() {
 
 #[test]
 fn bench_reporting_counts_reported_and_refaulted_memory() {
+    // How long a CPU rests between two bursts, in milliseconds. The guest must have reported its free
+    // memory before the next burst. The first rest suffices on most hosts.
+    let has_reported = ["2000", "10000", "60000"].into_iter().any(reports_within);
+    assert!(has_reported, "the guest has not reported the memory that three CPUs have freed");
+}
+
+/// Runs the bench with this rest. Returns whether the guest has reported, and used again, more memory
+/// than three threads use in a burst. Checks all other results.
+fn reports_within(rest: &str) -> bool {
     let file = std::env::temp_dir().join(format!("hotmem-faults-{}.json", std::process::id()));
     let mut bench = hotmem(&["bench", "reporting", "--cases", "page_fault", "--no-instructions"]);
     let bench = bench.args(["--machines", "guest", "--boots", "1", "--threads", "3"]);
-    // The guest must have reported its free memory before the next burst.
-    let rest = (2000 * hotmem_time_limit::slowness()).to_string();
-    let bench = bench.args(["--rounds", "1", "--bursts", "2", "--rest", &rest]);
+    let bench = bench.args(["--rounds", "1", "--bursts", "2", "--rest", rest]);
     let output = bench.arg("--json").arg(&file).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    if !output.status.success() && stderr.contains("during the run, which is less than") {
+        return false;
+    }
+    assert!(output.status.success(), "{stderr}");
     let text = std::fs::read_to_string(&file).unwrap();
     std::fs::remove_file(&file).unwrap();
     let records: Vec<serde_json::Value> = serde_json::from_str(&text).unwrap();
@@ -81,13 +92,10 @@ fn bench_reporting_counts_reported_and_refaulted_memory() {
         let found = records.iter().find(|r| r["subject"] == subject && r["metric"] == metric);
         found.unwrap_or_else(|| panic!("no {metric} of {subject}"))["median"].as_f64().unwrap()
     };
-    // Three threads use 128 MiB each, which is 384 MiB.
-    assert!(
-        median("hotmem", "refaulted") > 384.0 && median("hotmem", "reported") > 384.0,
-        "{text}"
-    );
     assert_eq!(median("hotmem-no-reports", "reported"), 0.0);
     assert!(median("hotmem", "rate") > 0.0 && median("hotmem-no-reports", "rate") > 0.0);
+    // Three threads use 128 MiB each, which is 384 MiB.
+    median("hotmem", "refaulted") > 384.0 && median("hotmem", "reported") > 384.0
 }
 
 #[test]
