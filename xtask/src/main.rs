@@ -6,6 +6,7 @@ mod api;
 mod apt;
 mod backport;
 mod check;
+mod cpu_time;
 mod cycles;
 mod demo;
 mod embed;

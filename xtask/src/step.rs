@@ -1,6 +1,6 @@
 //! A step of a task: a command with its environment and its time limit.
 
-use crate::times::cpu_seconds;
+use crate::cpu_time::cpu_seconds;
 use hotmem_time_limit::scaled;
 use std::{
     io::Read,
