@@ -21,15 +21,15 @@ const NOT_FOR_THE_HOST: &str = "hotmem-guest-xen";
 pub(crate) fn run(package: Option<&str>) -> ExitCode {
     let mut steps = Steps::timed("cargo xtask check");
     let packages = match package {
-        Some(wanted) => named(wanted).into_iter().collect(),
+        Some(wanted) => named(wanted)
+            .map(|package| vec![package])
+            .ok_or(format!("the workspace has no package `{wanted}`")),
         None => changed(),
     };
-    match package {
-        Some(wanted) if packages.is_empty() => {
-            steps.fail(format!("the workspace has no package `{wanted}`"));
-        }
-        None if packages.is_empty() => println!("no package of the workspace has changed"),
-        _ => check(&mut steps, &packages),
+    match packages {
+        Err(error) => steps.fail(error),
+        Ok(packages) if packages.is_empty() => println!("no package of the workspace has changed"),
+        Ok(packages) => check(&mut steps, &packages),
     }
     steps.conclude_tests()
 }
@@ -69,14 +69,14 @@ fn named(wanted: &str) -> Option<Package> {
 
 /// Returns the packages with files that differ from `origin/main`, or from `HEAD` if there is no such
 /// branch.
-fn changed() -> Vec<Package> {
-    let base = git(&["merge-base", "origin/main", "HEAD"]);
-    let base = base.lines().next().unwrap_or("HEAD").to_owned();
-    let files = git(&["diff", "--name-only", &base])
-        + &git(&["ls-files", "--others", "--exclude-standard"]);
+fn changed() -> Result<Vec<Package>, String> {
+    let base = git(&["merge-base", "origin/main", "HEAD"]).unwrap_or("HEAD".to_owned());
+    let files = git(&["diff", "--name-only", base.trim()])?
+        + &git(&["ls-files", "--others", "--exclude-standard"])?;
+    let members = members();
     let packages: BTreeSet<Package> =
-        files.lines().filter_map(|file| package_of(file, &members())).collect();
-    packages.into_iter().collect()
+        files.lines().filter_map(|file| package_of(file, &members)).collect();
+    Ok(packages.into_iter().collect())
 }
 
 /// Returns the package to which a file belongs.
@@ -86,11 +86,14 @@ fn package_of(file: &str, members: &[Package]) -> Option<Package> {
     nearest.cloned()
 }
 
-/// Returns the output of git, or an empty text if git fails.
-fn git(args: &[&str]) -> String {
+/// Returns the output of git.
+fn git(args: &[&str]) -> Result<String, String> {
     let output = Command::new("git").args(args).current_dir(root()).output();
-    let output = output.ok().filter(|output| output.status.success());
-    output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default()
+    let output = output.map_err(|error| format!("git: {error}"))?;
+    if !output.status.success() {
+        return Err(format!("git {}: {}", args.join(" "), String::from_utf8_lossy(&output.stderr)));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 #[cfg(test)]

@@ -9,8 +9,8 @@
 //!
 //! A search that reads two words of bitmaps can also miss free memory without a hiding step: it may
 //! read the first word before a frame of it is freed, and the second word after its last free frame
-//! was taken. So a free into a word without free frames also counts a hiding step, before it sets
-//! the bits.
+//! was taken. So a free into a word without free frames, or with the mark of a word without runs, also
+//! counts a hiding step, before it sets the bits.
 //!
 //! Memory that is isolated for a request that waits is taken back before an allocation fails: see
 //! `parked.rs`.

@@ -133,9 +133,9 @@ impl<P: Platform> Frames<P> {
         None
     }
 
-    /// Allocates from a pageblock to which the tree of `partial` leads, or of those among them that may
-    /// have runs, if the request is for a run. The search begins at `start`,
-    /// and continues at `step.from` after the last section. If `grain` is given, tries at most
+    /// Allocates from a partly free pageblock to which a tree leads. For a request of several frames,
+    /// this is the tree of those pageblocks that may have runs. The search begins at `start`, and
+    /// continues at `step.from` after the last section. If `grain` is given, tries at most
     /// [`MAX_BLOCKS`] pageblocks of this grain; otherwise, tries all pageblocks. The pageblock becomes
     /// this CPU's hint, unless the request is restricted.
     pub(super) fn take_partial(

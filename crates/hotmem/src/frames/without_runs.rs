@@ -4,9 +4,12 @@
 //! search for a run that looked at each of them would take longer the more memory there is, and it
 //! would look at the same pageblocks again each time. So a search that finds no two neighbouring
 //! free frames in any word of a pageblock's bitmap clears the pageblock's bit in `may_have_runs`,
-//! and marks all words of the bitmap. Later searches for runs skip the pageblock, with all pageblocks
-//! around it that are like it: a class of the trees leads only to the others. A free into a marked
-//! word clears the mark of the word and sets the bit again.
+//! and marks all words of the bitmap. A class of the trees leads searches for runs only to partly free
+//! pageblocks whose bit is set, so that they skip the others without a look at each. A free into a
+//! marked word clears the mark of the word and sets the bit again.
+//!
+//! A request for three or more frames still looks at each pageblock that has two neighbouring free
+//! frames, because the bit says nothing about longer runs.
 //!
 //! If a word of a divided pageblock's bitmap has no mark, the bit of the pageblock is set, or a
 //! hiding step is in flight:
