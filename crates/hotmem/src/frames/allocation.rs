@@ -145,7 +145,7 @@ impl<P: Platform> Frames<P> {
     /// # Errors
     /// Those of [`free_raw`](Self::free_raw). Nothing is written if a frame is not allocated.
     pub unsafe fn fill_and_free_raw(&self, range: PfnRange) -> Result<(), RangeError> {
-        self.free_and_count(range, Frames::fill_and_free)
+        self.free_and_count(range, |frames, range| frames.call().fill_and_free(range))
     }
 }
 

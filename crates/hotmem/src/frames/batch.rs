@@ -2,7 +2,7 @@
 //!
 //! One compare-exchange takes or frees the frames of a word of a bitmap (32 frames).
 
-use super::{AllocError, AllocRequest, BadRequest, Frames, Unit};
+use super::{AllocError, AllocRequest, BadRequest, Call, Frames, Unit};
 use crate::addr::{Pfn, PfnRange};
 use crate::geometry::BITMAP_WORD_BITS;
 use crate::invariant::OrViolation;
@@ -38,7 +38,7 @@ impl<P: Platform> Frames<P> {
                 Err(error) if filled == 0 => return Err(error),
                 Err(_) => break,
             }
-            filled += 1 + self.take_more_in_pageblock(*first, &request, remaining);
+            filled += 1 + self.call().take_more_in_pageblock(*first, &request, remaining);
         }
         self.count_allocated(filled as u64);
         Ok(filled)
@@ -62,7 +62,7 @@ impl<P: Platform> Frames<P> {
             let (len, bits) = count_in_same_word(first, remaining);
             let (run, after_run) = remaining.split_at(len);
             remaining = after_run;
-            if self.free_word(first, bits) {
+            if self.call().free_word(first, bits) {
                 self.count_freed(len as u64);
                 continue;
             }
@@ -79,7 +79,9 @@ impl<P: Platform> Frames<P> {
         }
         result
     }
+}
 
+impl<'f, P: Platform> Call<'f, P> {
     /// Takes frames for `frames` from the pageblock that `frame` was allocated from. Returns their
     /// number.
     fn take_more_in_pageblock(
@@ -92,9 +94,8 @@ impl<P: Platform> Frames<P> {
             return 0;
         }
         // The pageblock keeps its zone and its node while a frame of it is allocated.
-        let Some(block) = self.words.block_of(frame).or_violation() else { return 0 };
-        let mut hiding_steps = self.new_hiding_steps();
-        let Some(bitmap) = self.bitmap_of(block, &mut hiding_steps) else { return 0 };
+        let Some(block) = self.words().block_of(frame).or_violation() else { return 0 };
+        let Some(bitmap) = self.bitmap_of(block) else { return 0 };
         let (start, mut places) = (block.start().number(), frames.iter_mut());
         bitmap.take_many(places.len(), |index| {
             if let (Some(place), Some(frame)) = (places.next(), Pfn::new(start + index as u64)) {
@@ -106,13 +107,12 @@ impl<P: Platform> Frames<P> {
     /// Frees the frames of `bits` in one word of a lasting bitmap, the word of the frame `first`.
     /// Returns false, and changes nothing, if one step cannot free them.
     pub(super) fn free_word(&self, first: Pfn, bits: u64) -> bool {
-        let Some(block) = self.words.block_of(first) else { return false };
+        let Some(block) = self.words().block_of(first) else { return false };
         let Some(bitmap) = block.lasting_bitmap() else { return false };
         let word = block.offset_of(first) / BITMAP_WORD_BITS;
-        let mut hiding_steps = self.new_hiding_steps();
-        let Some(freed) = bitmap.free(word, bits, || hiding_steps.start()) else { return false };
+        let Some(freed) = bitmap.free(word, bits, || self.start_hiding()) else { return false };
         if !freed.was_partial() || freed.is_all_free_unflagged() {
-            self.complete_bitmap_free(block, bitmap, word, freed, &mut hiding_steps);
+            self.complete_bitmap_free(block, bitmap, word, freed);
         }
         true
     }

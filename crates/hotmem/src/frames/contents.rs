@@ -4,7 +4,7 @@
 //! memory that comes online, and frames that the engine or the kernel's mapping had allocated for
 //! metadata.
 
-use super::Frames;
+use super::{Call, Frames};
 use crate::addr::PfnRange;
 use crate::platform::Platform;
 use crate::range_error::RangeError;
@@ -53,24 +53,24 @@ impl<P> Frames<P> {
     }
 }
 
-impl<P: Platform> Frames<P> {
+impl<'f, P: Platform> Call<'f, P> {
     /// Fills `range` with the contents of free memory, then frees it as
-    /// [`free_range`](Self::free_range) does.
+    /// [`free_range`](Frames::free_range) does.
     ///
     /// # Errors
-    /// Those of [`free_range`](Self::free_range). Nothing is written if a frame is not allocated.
-    pub(crate) fn fill_and_free(&self, range: PfnRange) -> Result<(), RangeError> {
-        if self.contents() != Contents::Undefined {
+    /// Those of [`free_range`](Frames::free_range). Nothing is written if a frame is not allocated.
+    pub(super) fn fill_and_free(&self, range: PfnRange) -> Result<(), RangeError> {
+        if self.frames.contents() != Contents::Undefined {
             self.check_allocated(range)?;
             self.fill_as_free(range);
         }
-        self.free_range(range)
+        self.frames.free_range(range)
     }
 
     /// Fills those frames of `range` that are not poisoned with the contents of free memory. The
     /// caller owns `range`, and it is mapped.
     pub(crate) fn fill_as_free(&self, range: PfnRange) {
-        let Contents::Filled(word) = self.contents() else { return };
+        let Contents::Filled(word) = self.frames.contents() else { return };
         let has_poison = self.poisoned_in(range).next().is_some();
         for frame in range.chunks(1) {
             if !has_poison || self.poisoned_in(frame).next().is_none() {
@@ -84,7 +84,7 @@ impl<P: Platform> Frames<P> {
     ///
     /// Cost: one load if the contents of free memory are undefined.
     pub(crate) fn fill_blocks(&self, SectionPart { section, blocks }: SectionPart<'_>) {
-        if self.contents() != Contents::Undefined {
+        if self.frames.contents() != Contents::Undefined {
             section.blocks(blocks).for_each(|block| self.fill_as_free(block.range()));
         }
     }
@@ -92,7 +92,7 @@ impl<P: Platform> Frames<P> {
     #[cfg(not(loom))]
     fn fill_frame(&self, frame: PfnRange, word: u32) {
         const WORDS: usize = (1 << crate::geometry::FRAME_SHIFT) / size_of::<u32>();
-        let words: *mut u32 = self.direct_map().pointer(frame.start()).cast();
+        let words: *mut u32 = self.frames.direct_map().pointer(frame.start()).cast();
         for index in 0..WORDS {
             // SAFETY: `frame` is mapped, and the caller owns it.
             unsafe { words.add(index).write(word) }

@@ -18,8 +18,7 @@
 //! Memory that is reporting is hidden for longer. It is counted by zone (see `wakeup.rs`), so that
 //! a request does not fail as "busy" if no memory of its zones is reporting.
 
-use super::cpu::Cpu;
-use super::{AllocError, Frames};
+use super::{AllocError, Call, Frames};
 use crate::invariant::OrViolation;
 use crate::platform::Platform;
 use crate::sync::{Ordering, fence, mutant};
@@ -31,62 +30,6 @@ use crate::words::Zone;
 /// hiding step, this step overlaps with all searches until the CPU continues.
 const ROUNDS: usize = if cfg!(loom) { 1 } else { 16 };
 
-/// The hiding steps of one call, which its CPU counts. Between the first
-/// [`start`](HidingSteps::start) and the drop or [`end`](HidingSteps::end), searches of other CPUs
-/// may miss the memory that the call hides.
-pub(crate) struct HidingSteps<'a> {
-    cpu: &'a Cpu,
-    started: bool,
-}
-
-impl<'a> HidingSteps<'a> {
-    /// Returns the value for a call that hides no memory yet. Changes no count.
-    pub(super) fn new(cpu: &'a Cpu) -> HidingSteps<'a> {
-        HidingSteps { cpu, started: false }
-    }
-
-    /// Returns the CPU that hides memory.
-    #[inline]
-    pub(super) fn cpu(&self) -> &'a Cpu {
-        self.cpu
-    }
-
-    /// Counts the start of a hiding step, unless this value has counted one that has not ended. The
-    /// caller calls this *before* the step that hides memory.
-    #[inline]
-    pub(crate) fn start(&mut self) {
-        if !self.started {
-            self.started = true;
-            // Release pairs with the Acquire in `Cpu::is_listed`: whoever sees this count also
-            // sees that the record is listed.
-            self.cpu.hiding_steps_started.fetch_add(1, Ordering::Release);
-            // Pairs with the fence in `Watch::saw_no_hiding_step`: a search that sees that memory
-            // is missing also sees this count.
-            fence(Ordering::Release);
-        }
-    }
-
-    /// Counts the end of the hiding step, if one was started: searches can find all memory again.
-    /// Returns the number of hiding steps that this has ended, 0 or 1.
-    #[inline(never)]
-    pub(crate) fn end(&mut self) -> u32 {
-        if !self.started {
-            return 0;
-        }
-        self.started = false;
-        // Release pairs with the Acquire in `Watch::start`: a search that sees this count sees the
-        // memory where it was put.
-        self.cpu.hiding_steps_ended.fetch_add(1, Ordering::Release);
-        1
-    }
-}
-
-impl Drop for HidingSteps<'_> {
-    fn drop(&mut self) {
-        self.end();
-    }
-}
-
 impl<P: Platform> Frames<P> {
     /// Repeats `search` until it finds memory to allocate, until it is certain that no memory is
     /// free, or until it has searched [`ROUNDS`] times. The first search is not watched: most
@@ -95,11 +38,11 @@ impl<P: Platform> Frames<P> {
     pub(super) fn search_all<T>(
         &self,
         zones: &[Zone],
-        mut search: impl FnMut(&mut HidingSteps<'_>) -> Option<T>,
+        mut search: impl FnMut(&Call<'_, P>) -> Option<T>,
     ) -> Result<T, AllocError> {
         let mut found = None;
-        self.search_until(zones, &mut |hiding_steps| {
-            found = search(hiding_steps);
+        self.search_until(zones, &mut |call| {
+            found = search(call);
             found.is_some()
         })?;
         found.or_violation().ok_or(AllocError::Busy)
@@ -111,10 +54,10 @@ impl<P: Platform> Frames<P> {
     fn search_until(
         &self,
         zones: &[Zone],
-        search: &mut dyn FnMut(&mut HidingSteps<'_>) -> bool,
+        search: &mut dyn FnMut(&Call<'_, P>) -> bool,
     ) -> Result<(), AllocError> {
         // A loom model omits this search: it finds no memory that the next search would miss.
-        if !cfg!(loom) && search(&mut self.new_hiding_steps()) {
+        if !cfg!(loom) && search(&self.call()) {
             return Ok(());
         }
         let mut drained = false;
@@ -122,16 +65,16 @@ impl<P: Platform> Frames<P> {
         while rounds_left > 0 {
             rounds_left -= 1;
             let watch = Watch::start(self, zones);
-            let mut hiding_steps = self.new_hiding_steps();
-            if search(&mut hiding_steps) {
+            let call = self.call();
+            if search(&call) {
                 return Ok(());
             }
-            let own_hiding_steps = hiding_steps.end();
+            let own_hiding_steps = call.end();
             // Look before the counts are read: if another CPU has just taken the last parked range,
             // its hiding step is counted already.
-            let parked = self.parked_in(zones);
+            let parked = self.call().parked_in(zones);
             if watch.saw_no_hiding_step(self, own_hiding_steps) {
-                mutant!("a search looks for parked memory after it has read the counts" => if self.parked_in(zones).is_none() { return Err(AllocError::OutOfMemory) });
+                mutant!("a search looks for parked memory after it has read the counts" => if self.call().parked_in(zones).is_none() { return Err(AllocError::OutOfMemory) });
                 mutant!("an allocation ignores pageblocks that are being reported" => return Err(AllocError::OutOfMemory));
                 if self.wakeup().total_sent(zones) != watch.returned_before {
                     return Err(AllocError::Busy);
@@ -143,14 +86,16 @@ impl<P: Platform> Frames<P> {
                 let Some(parked) = parked else { return Err(AllocError::OutOfMemory) };
                 // Search once more for each range that was taken back. This ends, because a request
                 // parks its memory again only when it is polled.
-                if self.recall(parked) {
+                if self.call().recall(parked) {
                     rounds_left += 1;
                 }
             }
         }
         Err(AllocError::Busy)
     }
+}
 
+impl<P: Platform> Frames<P> {
     /// Returns whether no hiding step is in flight on any CPU. The caller has no hiding step in
     /// flight itself, and has passed a `SeqCst` fence since its last step.
     pub(crate) fn no_hiding_step_in_flight(&self) -> bool {
@@ -185,7 +130,7 @@ impl Watch {
     /// ended. So the sums are equal only if every hiding step that had started when the search was
     /// over had ended before the search began.
     fn saw_no_hiding_step<P: Platform>(&self, frames: &Frames<P>, own_hiding_steps: u32) -> bool {
-        fence(Ordering::Acquire); // pairs with the fence in `HidingSteps::start`
+        fence(Ordering::Acquire); // pairs with the fence in `Cpu::start_hiding_step`
         let started =
             frames.cpus_with_records().map(|cpu| cpu.hiding_steps_started.load(Ordering::Relaxed));
         started.fold(0, u32::wrapping_add) == self.ended_before.wrapping_add(own_hiding_steps)

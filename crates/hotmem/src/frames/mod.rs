@@ -4,127 +4,70 @@
 //! Every method takes `&self`, is lock-free and may be called in any context: in interrupts, before
 //! the kernel has a heap, and by that heap. No method waits for another CPU.
 //!
-//! | file | contents |
+//! [`Frames`] has the functions for kernels and the fast paths. All other steps are methods of
+//! [`Call`], the context of one call. They are in folders. A method can be called from another folder
+//! only if it is an *entrance* of its folder: `pub(in crate::frames)`, or `pub(super)` in its
+//! `mod.rs`.
+//!
+//! | place | what it answers |
 //! |---|---|
-//! | `request.rs` | requests, and the errors of allocations and frees |
-//! | `allocation.rs` | owned allocations; raw ranges |
-//! | `batch.rs` | many single frames in one call |
-//! | `fast.rs` | allocation of one frame at the CPU's cursor, or from its hint |
-//! | `fast_path.rs` | the fast paths of single frames, for interfaces to other languages |
-//! | `found_frame.rs` | the result of a fast path of allocation |
-//! | `whole.rs` | allocation and free of one whole pageblock |
-//! | `small.rs` | allocation of up to 64 frames: a run of bits of a divided pageblock's bitmap |
-//! | `blocks.rs` | allocation of whole pageblocks, in any number: bits of section words |
-//! | `claim.rs`, `claim_runs.rs` | claims of one pageblock, and of runs of pageblocks |
-//! | `runs.rs` | runs of set bits in a word |
-//! | `exact.rs` | allocation at an exact place |
-//! | `contiguous.rs` | allocation of any free run, by a search of all memory |
-//! | `free.rs` | free of any sub-range |
-//! | `free_frame.rs` | free of one frame |
-//! | `stale.rs` | claims of pageblocks whose block states may be stale |
-//! | `split.rs` | the step that makes a claimed pageblock live: divided, or allocated as a whole |
-//! | `first_bitmaps.rs` | the step that makes the bitmaps of a claimed pageblock and of those beside it |
-//! | `findable.rs` | the steps that make free frames findable; pageblocks that become wholly free |
-//! | `order.rs` | the order of a search: nodes and zones |
-//! | `hints.rs`, `cpu.rs`, `cpus.rs` | the pageblocks and the section that a CPU allocates from next |
-//! | `low_memory.rs` | the steps by which low memory goes last |
-//! | `node_hints.rs` | the pageblocks that requests near a node allocate from next |
-//! | `cursors.rs` | the word that a CPU's next single frame comes from |
-//! | `parked.rs` | memory that is isolated for requests that wait, which allocations may take back |
-//! | `lent.rs`, `frame_set.rs` | memory that is lent to the host, and the record of it |
-//! | `pins.rs`, `pin_table.rs` | pinned memory, which the host must not take |
-//! | `poison.rs`, `poison_table.rs`, `poison_pages.rs` | frames with a hardware memory error |
-//! | `exhaustion.rs` | the decision between "out of memory" and "busy" |
-//! | `wakeup.rs` | the step that wakes the reporter; what it shares with the allocator |
-//! | `contents.rs` | the contents of free memory |
-//! | `allocated.rs` | the number of frames that callers have allocated, for platforms that ask for it |
-//! | `counts.rs`, `headroom.rs` | counts of frames by state; the check that enough frames are free |
-//! | `bloom_filter.rs` | the set of hinted pageblocks and sections that `headroom.rs` has counted |
-//! | `neighbourhood_set.rs` | the set of neighbourhoods in which CPUs work, for `claim.rs` |
-//! | `validate.rs` | a check of all metadata |
-//! | `metadata.rs` | the list of metadata |
-//! | `for_words.rs`, `word_reserve.rs` | frames for words, and the reserve of such frames |
-//! | `for_tables.rs`, `table_reserve.rs` | frames for page tables and descriptors, and the reserve of such frames |
-//! | `not_ram.rs`, `not_ram_bitmaps.rs` | the frames of boot memory that are no RAM |
+//! | `request.rs`, `allocation.rs`, `batch.rs` | What does a kernel ask for, and what does it get? |
+//! | `fast/` | How are one frame and one whole pageblock allocated and freed by one step? |
+//! | `call.rs`, `order.rs`, `exhaustion.rs` | In which context and in which order does a search look, and when is memory "out" and not only "busy"? |
+//! | `small/` | How are up to 64 frames found in divided pageblocks? |
+//! | `whole/` | How are whole pageblocks claimed, one or many? |
+//! | `place/` | How are frames taken at an exact place, and free runs that begin anywhere? |
+//! | `divide/` | How does a claimed pageblock become live, and where do its bitmaps come from? |
+//! | `free/` | What does a free do in general, and how do its frames become findable? |
+//! | `cpu/` | From which memory do a CPU and a node allocate next? |
+//! | `poison/`, `lent/`, `not_ram/`, `parked.rs`, `contents.rs` | Which frames are set aside, and what do free ones contain? |
+//! | `reserve/` | Where do words and page tables come from when no memory is free? |
+//! | `count/` | How many frames are in which state, and is all metadata consistent? |
+//! | `runs.rs`, `suitable.rs` | Where does a run of bits begin, and does a pageblock suit a request? |
+//! | `wakeup.rs` | What does the allocator share with the reporter? |
 
-mod allocated;
 mod allocation;
 mod batch;
-mod blocks;
-mod bloom_filter;
-mod claim;
-mod claim_runs;
+mod call;
 mod contents;
-mod contiguous;
-mod counts;
+mod count;
 mod cpu;
-mod cpus;
-mod cursors;
-mod exact;
+mod divide;
 mod exhaustion;
 mod fast;
-mod fast_path;
-mod findable;
-mod first_bitmaps;
-mod for_tables;
-#[cfg(not(loom))]
-mod for_words;
-mod found_frame;
-#[cfg(not(loom))]
-mod frame_set;
 mod free;
-mod free_frame;
-mod headroom;
-mod hints;
-#[cfg(not(loom))]
 mod lent;
-mod low_memory;
-mod metadata;
-mod neighbourhood_set;
-mod node_hints;
 mod not_ram;
-mod not_ram_bitmaps;
 mod order;
 mod parked;
-mod pin_table;
-mod pins;
+mod place;
 mod poison;
-#[cfg(not(loom))]
-mod poison_pages;
-mod poison_table;
 mod request;
+pub(crate) mod reserve;
 mod runs;
 mod small;
-mod split;
-mod stale;
 mod suitable;
-pub(crate) mod table_reserve;
-mod validate;
 mod wakeup;
 mod whole;
-mod without_runs;
-#[cfg(not(loom))]
-mod word_reserve;
 
 pub use allocation::Allocation;
+pub(crate) use call::Call;
 pub use contents::Contents;
-pub use counts::Counts;
+pub use count::{Counts, Inconsistency, Metadata};
+pub(crate) use count::{bitmaps_of, descriptor_pageblocks};
 #[cfg(not(loom))]
-pub(crate) use cpus::cpu_frames;
-pub(crate) use exhaustion::HidingSteps;
-pub use fast_path::{FastFree, FastPath};
+pub(crate) use cpu::cpu_frames;
+pub(crate) use divide::frames_of_bitmaps;
+pub use fast::{FastFree, FastPath};
 #[cfg(not(loom))]
 pub use lent::LentMemory;
-pub use metadata::Metadata;
-pub(crate) use metadata::descriptor_pageblocks;
+pub use lent::MAX_PINS;
 #[cfg(not(loom))]
-pub(crate) use not_ram_bitmaps::bitmap_frames;
-pub use pin_table::MAX_PINS;
-pub use poison_table::Poisoned;
+pub(crate) use not_ram::bitmap_frames;
+pub use poison::Poisoned;
 pub use request::{AllocError, AllocRequest, BadRequest, NodeChoice};
-pub use validate::Inconsistency;
 #[cfg(not(loom))]
-pub(crate) use word_reserve::WORD_RESERVE;
+pub(crate) use reserve::WORD_RESERVE;
 
 use crate::addr::PfnRange;
 use crate::geometry::PAGEBLOCK_FRAMES;
@@ -134,9 +77,8 @@ use crate::sync::{AtomicU64, Ordering, const_unless_loom, untracked};
 use crate::words::DirectMap;
 use crate::words::SectionWords;
 use core::fmt;
-use cpu::Cpu;
-use cpus::Cpus;
-use not_ram_bitmaps::NotRamBitmaps;
+use cpu::{Cpu, Cpus};
+use not_ram::NotRamBitmaps;
 use request::Unit;
 use wakeup::Wakeup;
 
@@ -157,23 +99,23 @@ pub struct Frames<P> {
     /// The last pageblock of low memory, encoded as a hint, so that a hint can be compared with it;
     /// `NO_HINT` if there is no low memory. Set once, before the first frame is added.
     last_low_hint: untracked::AtomicU64,
-    /// Not 0 if a hint may lead to low memory (see `low_memory.rs`).
+    /// Not 0 if a hint may lead to low memory (see `cpu/low_memory.rs`).
     has_low_hint: AtomicU64,
-    /// Not 0 once a hint of a node was set (see `node_hints.rs`).
+    /// Not 0 once a hint of a node was set (see `cpu/node_hints.rs`).
     has_node_hints: untracked::AtomicU64,
     wakeup: Wakeup,
     /// The contents of free memory; set before other CPUs use the allocator.
     contents: untracked::AtomicU64,
-    pins: pin_table::Pins,
-    poison: poison_table::PoisonTable,
+    pins: lent::Pins,
+    poison: poison::PoisonTable,
     not_ram: NotRamBitmaps,
     /// Isolated memory that an allocation may take back.
     parked: parked::ParkedRanges,
     /// Frames for the words of memory that will be added.
     #[cfg(not(loom))]
-    word_reserve: word_reserve::WordReserve,
+    word_reserve: reserve::WordReserve,
     /// Frames for the page tables and descriptors of memory that will be added.
-    table_reserve: table_reserve::TableReserve,
+    table_reserve: reserve::table_reserve::TableReserve,
 }
 
 impl<P> Frames<P> {
@@ -192,13 +134,13 @@ impl<P> Frames<P> {
                 has_node_hints: untracked::AtomicU64::new(0),
                 wakeup: Wakeup::new(),
                 contents: untracked::AtomicU64::new(0),
-                pins: pin_table::Pins::new(),
-                poison: poison_table::PoisonTable::new(),
+                pins: lent::Pins::new(),
+                poison: poison::PoisonTable::new(),
                 not_ram: NotRamBitmaps::none(),
                 parked: parked::ParkedRanges::none(),
                 #[cfg(not(loom))]
-                word_reserve: word_reserve::WordReserve::empty(),
-                table_reserve: table_reserve::TableReserve::empty(),
+                word_reserve: reserve::WordReserve::empty(),
+                table_reserve: reserve::table_reserve::TableReserve::empty(),
             }
         }
     }

@@ -38,7 +38,7 @@ fn range_of(word: u64) -> Option<PfnRange> {
 
 impl ParkedRanges {
     const_unless_loom! {
-        pub(crate) fn none() -> ParkedRanges {
+        pub(super) fn none() -> ParkedRanges {
             ParkedRanges { places: array_of![AtomicU64::new(0); PLACES] }
         }
     }

@@ -218,7 +218,7 @@ impl AllocRequest {
 
     /// Returns the unit if the request is for exactly one unit, anywhere.
     #[inline]
-    pub(crate) const fn unrestricted_unit(&self) -> Option<Unit> {
+    pub(super) const fn unrestricted_unit(&self) -> Option<Unit> {
         const PAGEBLOCK: u64 = PAGEBLOCK_FRAMES as u64;
         if self.place.is_some() || self.restricted {
             return None;
@@ -237,11 +237,11 @@ impl AllocRequest {
     }
 
     /// Returns whether the request is short enough for a run of bits of a frame bitmap.
-    pub(crate) const fn is_small(&self) -> bool {
+    pub(super) const fn is_small(&self) -> bool {
         self.frames <= SMALL_FRAMES as u64
     }
 
-    pub(crate) const fn only_node(&self) -> Option<NodeId> {
+    pub(super) const fn only_node(&self) -> Option<NodeId> {
         match self.node {
             Some(NodeChoice::Only(node)) => Some(node),
             _ => None,

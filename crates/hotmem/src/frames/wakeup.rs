@@ -150,7 +150,7 @@ impl Wakeup {
 
     /// Returns the number of pageblocks of these zones that have come back. Acquire: a search that
     /// sees the count of a pageblock also finds the pageblock.
-    pub(crate) fn total_returned(&self, zones: &[Zone]) -> u32 {
+    pub(super) fn total_returned(&self, zones: &[Zone]) -> u32 {
         let returned =
             zones.iter().map(|&zone| self.blocks_returned[zone as usize].load(Ordering::Acquire));
         returned.fold(0, u32::wrapping_add)
@@ -159,7 +159,7 @@ impl Wakeup {
     /// Returns the number of pageblocks of these zones that were sent. If it equals the number that
     /// [`total_returned`](Self::total_returned) returned before, no pageblock was reporting since
     /// then.
-    pub(crate) fn total_sent(&self, zones: &[Zone]) -> u32 {
+    pub(super) fn total_sent(&self, zones: &[Zone]) -> u32 {
         fence(Ordering::Acquire); // pairs with the fence in `note_sent`
         let sent =
             zones.iter().map(|&zone| self.blocks_sent[zone as usize].load(Ordering::Relaxed));

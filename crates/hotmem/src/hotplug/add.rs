@@ -127,7 +127,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         self.make_words(range, node).map_err(AddError::NoMetadata)?;
         nodes.commit();
         self.words().set_node(range, node);
-        self.frames.mark_held(range);
+        self.frames.call().mark_held(range);
         Ok(Addition { frames: self.frames, range, unused_tables: spare, is_device: device })
     }
 
@@ -175,12 +175,12 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         // A mapping may have taken frames from the reserve, and freed those that it did not need.
         drop(addition);
         #[cfg(not(loom))]
-        self.frames.fill_reserves();
+        self.frames.call().fill_reserves();
     }
 
     /// Makes `range` present or absent. `range` is held.
     pub(super) fn set_present(&self, range: PfnRange, present: bool) {
-        let mut hiding_steps = self.frames.new_hiding_steps();
+        let call = self.frames.call();
         for SectionPart { section, blocks } in self.section_parts(range) {
             if present {
                 // Release: a reader that finds the memory present, with Acquire, finds it mapped.
@@ -188,7 +188,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
             } else {
                 section.present.fetch_and(!blocks, Ordering::AcqRel);
                 section.forget_metadata(blocks);
-                self.frames.set_zone(section, blocks, Zone::Kernel, &mut hiding_steps);
+                call.set_zone(section, blocks, Zone::Kernel);
             }
         }
     }
@@ -219,7 +219,7 @@ impl<P: Platform> Addition<'_, P> {
 
 impl<P: Platform> Drop for Addition<'_, P> {
     fn drop(&mut self) {
-        self.frames.clear_held(self.range);
+        self.frames.call().clear_held(self.range);
     }
 }
 

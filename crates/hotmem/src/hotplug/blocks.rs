@@ -88,7 +88,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
             (0, 1..) => Some(Zone::Kernel),
             _ => None,
         };
-        let poisoned = self.frames.poisoned_in(range).count() as u64;
+        let poisoned = self.frames.call().poisoned_in(range).count() as u64;
         let device = u64::from(counts.device) * PAGEBLOCK_FRAMES as u64;
         let node = self.words().node_of_index(node?);
         let boot_memory = self.boot_region_at(range.start()).map(|boot| boot.intersection(range));
@@ -106,10 +106,10 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
                 if block.live_state().is_none() {
                     continue;
                 }
-                if let Some(range) = self.frames.used_in(block) {
+                if let Some(range) = self.frames.call().used_in(block) {
                     return Some(BlockerKind::Unmovable("kernel memory in use").at(range));
                 }
-                if let Some(frame) = self.frames.poisoned_in_use(block.range()) {
+                if let Some(frame) = self.frames.call().poisoned_in_use(block.range()) {
                     return Some(BlockerKind::Poisoned.at(frame));
                 }
             }

@@ -52,13 +52,13 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
             return Err(BootError::AlreadyStarted);
         }
         let table_reserve = mapping.table_reserve().min(MAX_TABLE_RESERVE as u64);
-        frames.set_table_reserve(table_reserve);
+        frames.call().set_table_reserve(table_reserve);
         let metadata = kernel_map
             .place_metadata(frames.words(), WORD_RESERVE + table_reserve)
             .inspect_err(|_| frames.stop())?;
         let map = kernel_map.with_metadata(metadata);
         frames.set_direct_map(DirectMap::from_base(mapping.base()));
-        frames.set_low_end(low_end);
+        frames.call().set_low_end(low_end);
         let mut hotplug = Hotplug::without_memory(frames, mapping);
         let boot_end = map.regions().map(|(region, _)| region.end()).last().unwrap_or(Pfn::ZERO);
         hotplug.zones.set_ends(low_end, boot_end.align_up(SECTION_FRAMES as u64));
@@ -72,14 +72,15 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
                 hotplug.account_boot(range, part, node, &kernel_map);
             }
         }
-        frames.note_metadata(metadata);
-        unused = frames.fill_table_reserve_from(frames.fill_word_reserve_from(unused));
+        frames.call().note_metadata(metadata);
+        unused =
+            frames.call().fill_table_reserve_from(frames.call().fill_word_reserve_from(unused));
         if !unused.is_empty() {
             // These frames are a part of `metadata`, which `bring_region_online` has marked as
             // allocated.
             frames.free_range(unused).or_violation();
         }
-        frames.clear_low_memory_hints(PfnRange::ALL.split_at(boot_end).0);
+        frames.call().clear_low_memory_hints(PfnRange::ALL.split_at(boot_end).0);
         Ok(hotplug)
     }
 
@@ -115,14 +116,14 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         for section_range in region.chunks(SECTION_FRAMES as u64) {
             let part = self.frames.words().section_part(section_range).or_violation();
             let Some(SectionPart { section, blocks }) = part else { continue };
-            let mut hiding_steps = self.frames.new_hiding_steps();
+            let call = self.frames.call();
             for group in section_range.chunks(GROUP_FRAMES as u64) {
                 let first = section.mask_of(group).trailing_zeros() as usize;
                 // The region below may have made the bitmaps already.
                 let is_missing = || section.bitmaps.pointer_of(first).load().0.is_null();
                 if map.needs_bitmaps(group) && is_missing() {
                     let (bitmaps, remaining) = split_frames(memory, 1)?;
-                    self.frames.install_bitmaps(section, first, bitmaps.start(), false);
+                    self.frames.call().install_bitmaps(section, first, bitmaps.start(), false);
                     memory = remaining;
                 }
             }
@@ -131,7 +132,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
                 // Relaxed: later steps publish these bits.
                 section.present.fetch_or(blocks, Ordering::Relaxed);
                 section.online.fetch_or(blocks, Ordering::Relaxed);
-                self.frames.publish_blocks(section, blocks, &mut hiding_steps);
+                call.publish_blocks(section, blocks);
                 continue;
             }
             let mut free = 0;
@@ -148,13 +149,13 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
                 if map.free_in(range) == Some(range) {
                     free |= block.mask();
                 } else {
-                    self.frames.divide_as_taken(block);
+                    call.divide_as_taken(block);
                 }
             }
             if free != 0 {
-                self.frames.publish_blocks(section, free, &mut hiding_steps);
+                call.publish_blocks(section, free);
             }
-            hiding_steps.end();
+            drop(call);
             self.free_partial(section_range, free, section, map);
         }
         Ok(memory)
@@ -214,7 +215,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
                 }
                 let mut remaining = block.range();
                 while let Some(run) = map.not_ram_in(remaining) {
-                    self.frames.record_not_ram(run);
+                    self.frames.call().record_not_ram(run);
                     remaining = remaining.split_at(run.end()).1;
                 }
             }

@@ -53,7 +53,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         let frames = self.frames;
         let take_back = |frame| {
             let range = PfnRange::with_len(frame, 1).ok_or(RangeErrorKind::Foreign)?;
-            frames.take_back_table(range).map_err(|error| error.kind)
+            frames.call().take_back_table(range).map_err(|error| error.kind)
         };
         let mut first_refused = None;
         give_back(&mut self.mapping, &mut |frame| {

@@ -36,7 +36,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         // does not use it.
         unsafe { self.mapping.unmap(range) };
         self.set_device(range, false);
-        self.frames.forget_poison(range);
+        self.frames.call().forget_poison(range);
         self.release_tables(range);
         Ok(())
     }
@@ -129,9 +129,9 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     /// Makes `range` device memory or absent. `range` is not present.
     pub(super) fn set_device(&self, range: PfnRange, device: bool) {
         let zone = if device { Zone::Movable } else { Zone::Kernel };
-        let mut hiding_steps = self.frames.new_hiding_steps();
+        let call = self.frames.call();
         for SectionPart { section, blocks } in self.section_parts(range) {
-            self.frames.set_zone(section, blocks, zone, &mut hiding_steps);
+            call.set_zone(section, blocks, zone);
         }
     }
 }

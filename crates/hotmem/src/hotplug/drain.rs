@@ -107,7 +107,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         more_live: u64,
         hooks: &mut dyn Hooks,
     ) -> Result<Window<'f, P>, Blocker> {
-        let isolation = self.frames.isolate_range(window).map_err(Blocker::from_isolate)?;
+        let isolation = self.frames.call().isolate_range(window).map_err(Blocker::from_isolate)?;
         if self.find_in_use(&isolation).is_some() {
             // Drain magazines now: the window is isolated, so a frame of it that is freed from a
             // magazine is not allocated again.
@@ -115,8 +115,10 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         }
         let live = self.find_in_use(&isolation).map_or(0, |_| isolation.frames_in_use());
         let all = live.saturating_add(more_live);
-        let enough_free =
-            self.frames.ensure_free(&Zone::ALL, all.saturating_add(self.settings.min_free_frames));
+        let enough_free = self
+            .frames
+            .call()
+            .ensure_free(&Zone::ALL, all.saturating_add(self.settings.min_free_frames));
         let agreed = enough_free
             .map_err(|free| BlockerKind::NotEnoughFree {
                 live: all,
@@ -149,11 +151,11 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         let mut freed = 0;
         for range in blocks {
             last = Some(range);
-            let used = self.frames.used_in_pageblock_of(range.start());
+            let used = self.frames.call().used_in_pageblock_of(range.start());
             if used > 0 {
                 hooks.discard(range);
                 let freed_here =
-                    used.saturating_sub(self.frames.used_in_pageblock_of(range.start()));
+                    used.saturating_sub(self.frames.call().used_in_pageblock_of(range.start()));
                 freed_in(range, freed_here);
                 freed += freed_here;
             }
@@ -173,7 +175,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
             return Some(in_use);
         }
         #[cfg(not(loom))]
-        self.frames.move_reserves_out_of(isolation.range());
+        self.frames.call().move_reserves_out_of(isolation.range());
         isolation.drop_bitmaps();
         isolation.in_use()
     }
@@ -233,7 +235,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
             return Err((isolation, foreign));
         }
         let range = self.take_offline_held(isolation, hooks)?;
-        self.frames.clear_held(range);
+        self.frames.call().clear_held(range);
         Ok(range)
     }
 

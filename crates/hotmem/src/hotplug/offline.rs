@@ -237,7 +237,7 @@ impl<'f, P: Platform> Offline<'f, P> {
         match self.drained_part.take().map(|drained| hotplug.take_offline_held(drained, hooks)) {
             None => Progress::Idle,
             Some(Ok(range)) => {
-                hotplug.frames.clear_held(range);
+                hotplug.frames.call().clear_held(range);
                 Progress::Ready(range)
             }
             // The memory was drained and is isolated, so no frame of it is in use, unless the

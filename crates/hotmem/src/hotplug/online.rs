@@ -79,38 +79,31 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
                 new_nodes.insert(node);
             }
         }
-        let mut hiding_steps = self.frames.new_hiding_steps();
+        let call = self.frames.call();
         for (run, zone) in self.partition(range, kind) {
             for SectionPart { section, blocks } in self.section_parts(run) {
-                self.frames.set_zone(section, blocks, zone, &mut hiding_steps);
+                call.set_zone(section, blocks, zone);
                 section.online.fetch_or(blocks, Ordering::Relaxed);
                 let descriptor_blocks = blocks & descriptor_pageblocks(section);
                 for block in section.blocks(descriptor_blocks) {
                     // Release: a later isolation of this pageblock finds it online.
                     block.state().release();
                 }
-                self.frames
-                    .fill_blocks(SectionPart { section, blocks: blocks & !descriptor_blocks });
-                let free = self.frames.divide_around_poison(
-                    section,
-                    blocks & !descriptor_blocks,
-                    &mut hiding_steps,
-                );
+                call.fill_blocks(SectionPart { section, blocks: blocks & !descriptor_blocks });
+                let free = call.divide_around_poison(section, blocks & !descriptor_blocks);
                 #[cfg(not(loom))]
                 let free = match zone {
-                    Zone::Kernel => {
-                        self.frames.fill_reserves_from_blocks(section, free, &mut hiding_steps)
-                    }
+                    Zone::Kernel => call.fill_reserves_from_blocks(section, free),
                     Zone::Movable => free,
                 };
                 if free != 0 {
                     // Release: publishes the changes that this loop made to the words.
-                    self.frames.publish_blocks(section, free, &mut hiding_steps);
+                    call.publish_blocks(section, free);
                 }
             }
         }
-        hiding_steps.end();
-        self.frames.clear_low_memory_hints(range);
+        drop(call);
+        self.frames.call().clear_low_memory_hints(range);
         self.record_online(range);
         for node in new_nodes {
             hooks.node_appeared(self.words().node_of_index(node));

@@ -36,7 +36,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         range: PfnRange,
         mut touch: impl FnMut(PfnRange),
     ) -> Result<(), RangeError> {
-        self.frames.insert_pin(range)?;
+        self.frames.call().insert_pin(range)?;
         for SectionPart { section, blocks } in self.section_parts(range) {
             let online = blocks & section.online.load(Ordering::Acquire);
             for block in section.blocks(online) {
@@ -51,7 +51,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     fn for_each_usable(&self, range: PfnRange, each: &mut impl FnMut(PfnRange)) {
         let mut remaining = range;
         while !remaining.is_empty() {
-            let not_ram = self.frames.first_not_ram(remaining);
+            let not_ram = self.frames.call().first_not_ram(remaining);
             let unusable = [not_ram, self.poison_in(remaining)].into_iter().flatten();
             let unusable = unusable.min_by_key(|part| part.start());
             let end = unusable.map_or(remaining.end(), PfnRange::start);
@@ -66,6 +66,6 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     /// Undoes one [`pin`](Self::pin) of exactly this range, and wakes the reporter. Returns whether
     /// there was such a pin.
     pub fn unpin(&mut self, range: PfnRange) -> bool {
-        self.frames.remove_pin(range)
+        self.frames.call().remove_pin(range)
     }
 }

@@ -38,14 +38,14 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         let not_present = RangeErrorKind::NotPresent.at(range);
         let block = self.words().block_of(frame).ok_or(not_present)?;
         let is_present = block.section().present.load(Ordering::Acquire) & block.mask() != 0;
-        if !is_present || self.frames.first_not_ram(range).is_some() {
+        if !is_present || self.frames.call().first_not_ram(range).is_some() {
             return Err(not_present);
         }
         let mut metadata = self.frames.metadata().map(|metadata| metadata.frames);
         if let Some(metadata) = metadata.find(|frames| frames.contains(frame)) {
             return Err(RangeErrorKind::Metadata.at(metadata));
         }
-        let poison = || self.frames.poison(block, frame).map_err(|kind| kind.at(range));
+        let poison = || self.frames.call().poison(block, frame).map_err(|kind| kind.at(range));
         let state = poison()?;
         // If the frame is in a magazine, it counts as allocated and could be allocated again: drain
         // the magazines and try once more.
@@ -57,7 +57,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
 
     /// Returns the lowest poisoned frame of `range`.
     pub(super) fn poison_in(&self, range: PfnRange) -> Option<PfnRange> {
-        let frame = self.frames.poisoned_in(range).map(|(frame, _)| frame).min()?;
+        let frame = self.frames.call().poisoned_in(range).map(|(frame, _)| frame).min()?;
         PfnRange::with_len(frame, 1)
     }
 }

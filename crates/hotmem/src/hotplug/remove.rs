@@ -44,8 +44,8 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     /// [`RangeError`].
     pub fn prepare_remove(&mut self, range: PfnRange) -> Result<Removal<'f, P>, RangeError> {
         self.check_removable(range)?;
-        self.frames.mark_held(range);
-        self.unmap(range, false).inspect_err(|_| self.frames.clear_held(range))
+        self.frames.call().mark_held(range);
+        self.unmap(range, false).inspect_err(|_| self.frames.call().clear_held(range))
     }
 
     /// Checks that all of `range` is present, offline and not held, that it is not boot memory, and
@@ -81,7 +81,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
             .map_err(|_| RangeErrorKind::NoTables { frames }.at(range))?
             .into_list();
         self.unmap_held(range);
-        let holds_descriptors = self.frames.descriptor_frames_in(range) != 0;
+        let holds_descriptors = self.frames.call().descriptor_frames_in(range) != 0;
         Ok(Removal { frames: self.frames, range, was_online, holds_descriptors, tables })
     }
 
@@ -119,10 +119,10 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     fn make_absent(&mut self, range: PfnRange, left: PfnRange) {
         self.set_present(range, false);
         self.undescribe(range);
-        self.frames.clear_held(range);
+        self.frames.call().clear_held(range);
         let (below, above) = (range.split_at(left.start()).0, range.split_at(left.end()).1);
         let forgotten = if left.is_empty() { [range, left] } else { [below, above] };
-        forgotten.into_iter().for_each(|part| self.frames.forget_poison(part));
+        forgotten.into_iter().for_each(|part| self.frames.call().forget_poison(part));
         self.release_tables(range);
     }
 
@@ -152,14 +152,14 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         if was_online {
             self.bring_back_online(range, hooks);
         } else {
-            self.frames.clear_held(range);
+            self.frames.call().clear_held(range);
         }
     }
 
     /// Puts `range` online again in its former zone. `range` was taken offline to be removed, and
     /// is held.
     pub(super) fn bring_back_online(&mut self, range: PfnRange, hooks: &mut dyn Hooks) {
-        self.frames.clear_held(range);
+        self.frames.call().clear_held(range);
         self.bring_online(range, OnlineType::AsBefore, hooks);
     }
 
@@ -173,10 +173,10 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     pub fn remove(&mut self, range: PfnRange) -> Result<(), RangeError> {
         if self.check_orphaned(range).is_ok() {
             self.check_descriptors(range)?;
-            self.frames.clear_orphaned(range);
+            self.frames.call().clear_orphaned(range);
         } else {
             self.check_removable(range)?;
-            self.frames.mark_held(range);
+            self.frames.call().mark_held(range);
             self.unmap_held(range);
         }
         self.make_absent(range, PfnRange::EMPTY);
@@ -228,7 +228,7 @@ impl<'f, P: Platform> Removal<'f, P> {
 impl<P: Platform> Drop for Removal<'_, P> {
     /// Marks the memory, so that [`Hotplug::remove`] finds that no removal has it.
     fn drop(&mut self) {
-        self.frames.mark_orphaned(self.range);
+        self.frames.call().mark_orphaned(self.range);
         drop(SpareFrames::of(self.frames, replace(&mut self.tables, FrameList::EMPTY)));
     }
 }

@@ -57,8 +57,8 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
                     _ if free & block.mask() != 0 => 0,
                     state if state.holds_descriptors() => PAGEBLOCK_FRAMES as u64,
                     _ => {
-                        let not_ram = self.frames.count_not_ram(section, block.mask());
-                        self.frames.used_frames(block).saturating_sub(not_ram)
+                        let not_ram = self.frames.call().count_not_ram(section, block.mask());
+                        self.frames.call().used_frames(block).saturating_sub(not_ram)
                     }
                 };
                 each(block.range(), used);

@@ -50,7 +50,7 @@ impl<'f, P: Platform> SpareFrames<'f, P> {
         let (mut missing, mut len) = (count, count);
         while missing != 0 {
             len = len.min(missing);
-            let error = match frames.allocate_for_tables(len, in_boot_memory) {
+            let error = match frames.call().allocate_for_tables(len, in_boot_memory) {
                 Ok(run) => {
                     spare.push(run);
                     missing -= run.frames();
@@ -60,14 +60,14 @@ impl<'f, P: Platform> SpareFrames<'f, P> {
             };
             // Check the amount of free memory first, so that a refused request does not divide a
             // pageblock.
-            if len == count && !frames.has_memory_for_tables(count) {
+            if len == count && !frames.call().has_memory_for_tables(count) {
                 return Err(error);
             }
             if len > 1 {
                 len /= 2;
                 continue;
             }
-            let frame = frames.take_from_table_reserve().ok_or(error)?;
+            let frame = frames.call().take_from_table_reserve().ok_or(error)?;
             spare.push(PfnRange::with_len(frame, 1).ok_or(error)?);
             missing -= 1;
         }
@@ -143,7 +143,7 @@ impl<P: Platform> Drop for SpareFrames<'_, P> {
         let mut next = Some(self.list.run).filter(|run| !run.is_empty()).or_else(|| self.pop());
         while let Some(run) = next {
             self.frames.count_freed(run.frames());
-            self.frames.free_tables(run);
+            self.frames.call().free_tables(run);
             next = self.pop();
         }
     }

@@ -28,13 +28,14 @@ impl<'f, P: Platform> ReservedRuns<'f, P> {
     fn take(frames: &'f Frames<P>, needed: NeededRuns) -> Option<ReservedRuns<'f, P>> {
         // Check the amount of free memory first, so that a refused request does not divide a
         // pageblock.
-        if !frames.has_memory_for_words(needed.frames()) {
+        let call = frames.call();
+        if !call.has_memory_for_words(needed.frames()) {
             return None;
         }
         let mut reserved_runs = ReservedRuns { frames, heads: [0; MAX_PIECE_FRAMES] };
         for (len, count) in needed.runs() {
             for _ in 0..count {
-                reserved_runs.push(frames.take_for_words(len as u64)?.start(), len);
+                reserved_runs.push(call.take_for_words(len as u64)?.start(), len);
             }
         }
         Some(reserved_runs)
@@ -73,7 +74,7 @@ impl<P: Platform> Drop for ReservedRuns<'_, P> {
             while let Some(run) = self.pop(len) {
                 let run =
                     PfnRange::with_len(run, len as u64).or_violation().unwrap_or(PfnRange::EMPTY);
-                self.frames.free_word_memory(run);
+                self.frames.call().free_word_memory(run);
             }
         }
     }
@@ -109,7 +110,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         let mut source: &mut dyn FrameSource = &mut reserved_runs;
         let made = make(self.words(), &mut source).or_violation();
         drop(reserved_runs);
-        self.frames.fill_reserves();
+        self.frames.call().fill_reserves();
         made.ok_or(needed_bytes)
     }
 }

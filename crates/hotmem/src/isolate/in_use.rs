@@ -16,14 +16,14 @@
 
 use crate::addr::{Pfn, PfnRange};
 use crate::blocker::{Blocker, BlockerKind};
-use crate::frames::{Frames, Metadata, descriptor_pageblocks};
+use crate::frames::{Call, Metadata, bitmaps_of, descriptor_pageblocks, frames_of_bitmaps};
 use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_PAGEBLOCKS, mask};
 use crate::invariant::OrViolation;
 use crate::platform::Platform;
 use crate::sync::Ordering;
 use crate::words::{Block, FrameBitmap, SectionPart, SectionRef};
 
-impl<P: Platform> Frames<P> {
+impl<'f, P: Platform> Call<'f, P> {
     /// Returns what keeps a section's isolated pageblocks from being drained. `live_mask` has a bit
     /// for each pageblock to look at. Looks at the highest pageblock first. Names a poisoned frame in
     /// use only if no other frame is in use, and self-hosted bitmaps only if nothing else is in use.
@@ -80,7 +80,8 @@ impl<P: Platform> Frames<P> {
     ) {
         let online_elsewhere =
             section.online.load(Ordering::Acquire) & !held & !descriptor_pageblocks(section);
-        for (frame, blocks, is_self_hosted) in self.frames_of_bitmaps(section) {
+        for (frame, blocks, is_self_hosted) in frames_of_bitmaps(section, self.frames.direct_map())
+        {
             let described = mask(blocks.end) & !mask(blocks.start);
             if is_self_hosted && online_elsewhere & described == 0 {
                 self.drop_bitmap_frame(section, frame, live_mask & described);
@@ -98,7 +99,7 @@ impl<P: Platform> Frames<P> {
         let hidden = bitmaps.hide()?;
         // If no hiding step is in flight, no CPU uses the self-hosted bitmaps; and since they are
         // hidden now, no look-up finds them.
-        if !self.no_hiding_step_in_flight() || !block.state().take_drained() {
+        if !self.frames.no_hiding_step_in_flight() || !block.state().take_drained() {
             bitmaps.restore(hidden);
             return None;
         }
@@ -193,7 +194,8 @@ impl<P: Platform> Frames<P> {
         // Bitmaps of other sections lie only in boot memory, which is rarely isolated.
         if block.is_boot(self.words()) {
             let sections = self.words().sections();
-            sections.for_each(|section| self.bitmaps_of(section).for_each(&mut *visit));
+            let direct_map = self.frames.direct_map();
+            sections.for_each(|section| bitmaps_of(section, direct_map).for_each(&mut *visit));
         }
         blocker.unwrap_or(BlockerKind::Allocated.at(allocated))
     }

@@ -2,7 +2,7 @@
 
 use super::Isolation;
 use crate::addr::PfnRange;
-use crate::frames::{Frames, HidingSteps};
+use crate::frames::{Call, Frames};
 use crate::geometry::SECTION_FRAMES;
 use crate::invariant::OrViolation;
 use crate::platform::Platform;
@@ -19,23 +19,26 @@ impl<P: Platform> Frames<P> {
     #[cfg(feature = "internals")]
     #[doc(hidden)]
     pub fn isolate(&self, range: PfnRange) -> Result<Isolation<'_, P>, RangeError> {
-        self.isolate_range(range)
+        self.call().isolate_range(range)
     }
+}
 
-    /// Isolates all of `range`, which must consist of whole pageblocks that are online.
+impl<'f, P: Platform> Call<'f, P> {
+    /// Isolates all of `range`, which must consist of whole pageblocks that are online. Ends the call,
+    /// so that the caller can drop bitmaps, for which no hiding step may be in flight.
     ///
     /// Context: any. Cost: O(pageblocks), and a bounded wait for a pageblock that is being
     /// allocated or freed. Calls no hook and holds no lock.
     ///
     /// # Errors
     /// [`RangeError`]; nothing is isolated.
-    pub(crate) fn isolate_range(&self, range: PfnRange) -> Result<Isolation<'_, P>, RangeError> {
+    pub(crate) fn isolate_range(self, range: PfnRange) -> Result<Isolation<'f, P>, RangeError> {
         RangeError::check_pageblocks(range)?;
         // Count a hiding step: if the isolation fails half-way, searches cannot find the isolated
         // pageblocks until they are released.
-        let mut hiding_steps = self.new_hiding_steps();
-        hiding_steps.start();
-        let mut isolation = Isolation { frames: self, range: PfnRange::EMPTY, was_free: true };
+        self.start_hiding();
+        let mut isolation =
+            Isolation { frames: self.frames, range: PfnRange::EMPTY, was_free: true };
         for section_range in range.chunks(SECTION_FRAMES as u64) {
             match self.isolate_in_section(section_range) {
                 Ok(was_free) => {
@@ -95,17 +98,15 @@ impl<P: Platform> Frames<P> {
 
     /// Isolates a pageblock whose `free` bit the caller could not claim.
     fn isolate_block(&self, block: Block<'_>) -> IsolateOutcome {
-        let mut hiding_steps = self.new_hiding_steps();
         for _ in 0..ATTEMPTS {
-            if block.state().load().is_live() && self.take_if_all_free(block, &mut hiding_steps) {
+            if block.state().load().is_live() && self.take_if_all_free(block) {
                 return IsolateOutcome::Owned;
             }
             match block.state().isolate() {
                 IsolateOutcome::InFlight => {}
                 outcome => {
                     if outcome == (IsolateOutcome::Flagged { open: true })
-                        && let Some(bitmap) =
-                            self.bitmap_of(block, &mut hiding_steps).or_violation()
+                        && let Some(bitmap) = self.bitmap_of(block).or_violation()
                     {
                         bitmap.isolate();
                     }
@@ -129,7 +130,7 @@ impl<P: Platform> Frames<P> {
     }
 
     /// Takes a pageblock for its token, if it was freed as a whole before the caller has flagged
-    /// its block state: see `frames/stale.rs`.
+    /// its block state: see `frames/whole/stale.rs`.
     fn take_flagged_if_freed(&self, block: Block<'_>) -> bool {
         mutant!("isolation does not look whether the pageblock is free" => return false);
         sequential();
@@ -139,49 +140,18 @@ impl<P: Platform> Frames<P> {
 
     /// Releases isolated pageblocks of a section to the allocator.
     pub(super) fn release_in(&self, section: SectionRef<'_>, isolated: u64) {
-        let mut hiding_steps = self.new_hiding_steps();
-        hiding_steps.start();
+        self.start_hiding();
         section.isolated.fetch_and(!isolated, Ordering::AcqRel);
         let mut owned = 0;
         for block in section.blocks(isolated) {
-            if !self.release_block(block, &mut hiding_steps) {
+            if !self.release_block(block) {
                 owned |= block.mask();
             }
         }
-        let owned = self.divide_around_poison(section, owned, &mut hiding_steps);
+        let owned = self.divide_around_poison(section, owned);
         if owned != 0 {
-            self.publish_blocks(section, owned, &mut hiding_steps);
+            self.publish_blocks(section, owned);
         }
-    }
-
-    /// Releases a pageblock if it is live or holds descriptors. Returns false if no frame of the
-    /// pageblock is in use, so that the token owns it.
-    fn release_block(&self, block: Block<'_>, hiding_steps: &mut HidingSteps<'_>) -> bool {
-        let now = block.state().load();
-        if !now.is_live() {
-            return now.holds_descriptors() && block.state().release().holds_descriptors();
-        }
-        // A pageblock without a bitmap is allocated as a whole. Clear the flags of the words before
-        // the block state: after that, another token may set them.
-        let bitmap = self.bitmap_of(block, hiding_steps);
-        if let Some(bitmap) = bitmap {
-            bitmap.release();
-        }
-        let before = block.state().release();
-        // The token owns the pageblock if another CPU has freed it as a whole meanwhile.
-        if !before.is_live() {
-            return false;
-        }
-        // Another CPU may have freed parts of the pageblock meanwhile, and made a bitmap for that.
-        if !before.is_whole()
-            && let Some(bitmap) = self.bitmap_of(block, hiding_steps).or_violation()
-        {
-            if before.is_partly_freed() {
-                self.open_partly_freed(block, bitmap, before);
-            }
-            self.publish_or_make_findable(block, bitmap, hiding_steps);
-        }
-        true
     }
 
     /// Marks `range` as held by an addition or a removal: sets its bits in `isolated`. `range` is
@@ -214,5 +184,37 @@ impl<P: Platform> Frames<P> {
             // Relaxed: only the control path, which makes this call, relies on the marks.
             section.reported.fetch_and(!blocks, Ordering::Relaxed);
         }
+    }
+}
+
+impl<P: Platform> Call<'_, P> {
+    /// Releases a pageblock if it is live or holds descriptors. Returns false if no frame of the
+    /// pageblock is in use, so that the token owns it.
+    fn release_block(&self, block: Block<'_>) -> bool {
+        let now = block.state().load();
+        if !now.is_live() {
+            return now.holds_descriptors() && block.state().release().holds_descriptors();
+        }
+        // A pageblock without a bitmap is allocated as a whole. Clear the flags of the words before
+        // the block state: after that, another token may set them.
+        let bitmap = self.bitmap_of(block);
+        if let Some(bitmap) = bitmap {
+            bitmap.release();
+        }
+        let before = block.state().release();
+        // The token owns the pageblock if another CPU has freed it as a whole meanwhile.
+        if !before.is_live() {
+            return false;
+        }
+        // Another CPU may have freed parts of the pageblock meanwhile, and made a bitmap for that.
+        if !before.is_whole()
+            && let Some(bitmap) = self.bitmap_of(block).or_violation()
+        {
+            if before.is_partly_freed() {
+                self.open_partly_freed(block, bitmap, before);
+            }
+            self.publish_or_make_findable(block, bitmap);
+        }
+        true
     }
 }

@@ -30,7 +30,7 @@ impl<'f, P: Platform> Isolation<'f, P> {
             // visible.
             let before = section.reported.fetch_or(given, Ordering::Relaxed);
             self.frames.wakeup().note_given(given & !before);
-            self.frames.release_in(section, held);
+            self.frames.call().release_in(section, held);
         }
         Ok(())
     }
@@ -39,7 +39,7 @@ impl<'f, P: Platform> Isolation<'f, P> {
     /// token holds the pageblocks.
     fn first_pinned(&self) -> Option<PfnRange> {
         self.section_parts().find_map(|SectionPart { section, blocks: held }| {
-            let pinned = held & self.frames.pinned_after_mark(section);
+            let pinned = held & self.frames.call().pinned_after_mark(section);
             (pinned != 0).then(|| section.first_block(pinned))
         })
     }

@@ -59,7 +59,7 @@ impl<'f, P: Platform> Isolation<'f, P> {
             return None;
         }
         let mut parts = self.section_parts().rev();
-        parts.find_map(|part| self.frames.find_blocker(part.section, part.blocks))
+        parts.find_map(|part| self.frames.call().find_blocker(part.section, part.blocks))
     }
 
     /// Drops the self-hosted bitmaps that describe only memory of this token. For the control path
@@ -67,7 +67,7 @@ impl<'f, P: Platform> Isolation<'f, P> {
     pub(crate) fn drop_bitmaps(&self) {
         for part in self.section_parts() {
             let live_mask = if self.was_free { 0 } else { part.blocks };
-            self.frames.drop_bitmaps(part, live_mask);
+            self.frames.call().drop_bitmaps(part, live_mask);
         }
     }
 
@@ -77,12 +77,12 @@ impl<'f, P: Platform> Isolation<'f, P> {
     /// Context: any. Cost: O(pageblocks).
     pub fn release(self) {
         for part in self.section_parts() {
-            self.frames.release_in(part.section, part.blocks);
+            self.frames.call().release_in(part.section, part.blocks);
         }
     }
 
     /// Takes the memory out of the allocator. An exit. The memory is then present and offline,
-    /// keeps its zone, and is held until [`Frames::clear_held`]. For the control path only: see
+    /// keeps its zone, and is held until [`Call::clear_held`](crate::frames::Call::clear_held). For the control path only: see
     /// [`drop_bitmaps`](Self::drop_bitmaps).
     ///
     /// # Errors
@@ -96,10 +96,10 @@ impl<'f, P: Platform> Isolation<'f, P> {
             // Only the owner of the token can change these bits. Release: all earlier accesses to
             // the pageblock happen before the accesses of a reader that finds it offline.
             section.partial.fetch_and(!held, Ordering::AcqRel);
-            self.frames.withdraw_reported(section, held);
+            self.frames.call().withdraw_reported(section, held);
             section.online.fetch_and(!held, Ordering::AcqRel);
         }
-        self.frames.forget_hints(self.range);
+        self.frames.call().forget_hints(self.range);
         Ok(self.range)
     }
 
@@ -142,7 +142,9 @@ impl<'f, P: Platform> Isolation<'f, P> {
     pub(crate) fn frames_in_use_in(&self, part: PfnRange) -> u64 {
         let mut frames = 0;
         for SectionPart { section, blocks: held } in self.frames.words().section_parts(part) {
-            section.blocks(held).for_each(|block| frames += self.frames.frames_to_move(block));
+            section
+                .blocks(held)
+                .for_each(|block| frames += self.frames.call().frames_to_move(block));
         }
         frames
     }

@@ -2,7 +2,7 @@
 
 use super::Isolation;
 use crate::addr::PfnRange;
-use crate::frames::Frames;
+use crate::frames::{Call, Frames};
 use crate::platform::Platform;
 use crate::sync::mutant;
 use crate::words::{SectionPart, Zone};
@@ -55,10 +55,12 @@ impl<P: Platform> Frames<P> {
     pub fn parked_ranges(&self) -> impl Iterator<Item = PfnRange> {
         self.parked().ranges()
     }
+}
 
+impl<'f, P: Platform> Call<'f, P> {
     /// Returns a parked range that has memory of one of these zones.
     pub(crate) fn parked_in(&self, zones: &[Zone]) -> Option<PfnRange> {
-        self.parked().ranges().find(|&range| {
+        self.frames.parked().ranges().find(|&range| {
             self.words().section_parts(range).any(|SectionPart { section, blocks }| {
                 zones.iter().any(|&zone| section.zone_mask(zone) & blocks != 0)
             })
@@ -70,15 +72,18 @@ impl<P: Platform> Frames<P> {
     ///
     /// Context: any. Cost: O(pageblocks) of the range.
     pub(crate) fn recall(&self, range: PfnRange) -> bool {
+        mutant!("a recall counts no hiding step" => return self.take_and_release_parked(range));
         // Count a hiding step before the range is taken: a search that finds it gone must not
         // conclude that no memory is free.
-        let mut hiding_steps = self.new_hiding_steps();
-        hiding_steps.start();
-        mutant!("a recall counts no hiding step" => drop(core::mem::replace(&mut hiding_steps, self.new_hiding_steps())));
-        let is_taken = self.parked().take(range);
-        mutant!("memory is taken back that its request goes on with" => return { Isolation { frames: self, range, was_free: false }.release(); true });
+        self.start_hiding();
+        self.take_and_release_parked(range)
+    }
+
+    fn take_and_release_parked(&self, range: PfnRange) -> bool {
+        let is_taken = self.frames.parked().take(range);
+        mutant!("memory is taken back that its request goes on with" => return { Isolation { frames: self.frames, range, was_free: false }.release(); true });
         if is_taken {
-            Isolation { frames: self, range, was_free: false }.release();
+            Isolation { frames: self.frames, range, was_free: false }.release();
         }
         is_taken
     }

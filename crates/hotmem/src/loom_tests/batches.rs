@@ -69,7 +69,7 @@ fn a_batch_races_with_isolation() {
         let instance = Instance::new(1);
         let [held] = instance.alloc_singles();
         let other_thread = instance.spawn_on(1, |instance| {
-            let token = instance.isolate_range(range(0, BLOCK));
+            let token = instance.call().isolate_range(range(0, BLOCK));
             token.map(|token| token.release()).is_ok()
         });
         let main_held = instance.alloc_many(ONE_FRAME, 3);

@@ -37,7 +37,7 @@ fn self_hosted_bitmaps_are_dropped_when_no_other_frame_is_in_use() {
     model(|| {
         let instance = Instance::without_bitmaps(1);
         let [a] = instance.alloc_singles();
-        let token = instance.isolate_range(range(0, SECTION)).unwrap();
+        let token = instance.call().isolate_range(range(0, SECTION)).unwrap();
         let other_thread = instance.spawn_on(1, |instance| instance.free(a));
         token.drop_bitmaps();
         if token.in_use().is_none() {
@@ -65,7 +65,7 @@ fn self_hosted_bitmaps_are_dropped_while_the_rest_of_the_section_comes_online() 
             instance.online(second, OnlineType::Kernel);
             instance.try_alloc(ONE_FRAME).ok()
         });
-        if let Ok(token) = instance.isolate_range(first) {
+        if let Ok(token) = instance.call().isolate_range(first) {
             if token.in_use().is_none() {
                 instance.overwrite(first);
             }
@@ -87,7 +87,7 @@ fn self_hosted_bitmaps_are_dropped_during_an_allocation() {
         // The pageblock stays divided, because it is CPU 0's hint, and its last frame holds the
         // bitmaps.
         let other_thread = instance.spawn_on(0, |instance| instance.try_alloc(ONE_FRAME));
-        if let Ok(token) = instance.isolate_range(range(0, SECTION)) {
+        if let Ok(token) = instance.call().isolate_range(range(0, SECTION)) {
             token.drop_bitmaps();
             if token.in_use().is_none() {
                 instance.overwrite(token.range());

@@ -68,7 +68,7 @@ fn a_search_races_with_the_clearing_of_a_cursor() {
         let (instance, [a, b, c, d], second) = full_instance();
         instance.free(a);
         let other_thread = instance.spawn_on(1, |instance| instance.try_alloc(ONE_FRAME));
-        instance.forget_hints(range(0, 2 * BLOCK));
+        instance.call().forget_hints(range(0, 2 * BLOCK));
         let other_held = other_thread.join().unwrap();
         assert!(
             !matches!(other_held, Err(AllocError::OutOfMemory)),

@@ -232,7 +232,7 @@ fn two_cpus_get_different_section_hints() {
         let other_cpu = instance.spawn_on(1, |instance| instance.alloc(ONE_BLOCK));
         let main_held = instance.alloc(ONE_BLOCK);
         let other_held = other_cpu.join().unwrap();
-        let hinted: Vec<_> = instance.hinted_sections(Zone::Kernel).collect();
+        let hinted: Vec<_> = instance.call().hinted_sections(Zone::Kernel).collect();
         assert!(hinted.len() < 2 || hinted[0] != hinted[1], "two CPUs have one section as hint");
         [main_held, other_held].into_iter().chain(held).for_each(|held| instance.free(held));
         instance.check_empty();

@@ -2,7 +2,7 @@
 
 use super::boxes::Boxes;
 use crate::addr::{Pfn, PfnRange};
-use crate::frames::{AllocError, AllocRequest, Frames};
+use crate::frames::{AllocError, AllocRequest, Frames, frames_of_bitmaps};
 use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES, SECTION_MASK};
 use crate::hooks::NoHooks;
 use crate::hotplug::{Hotplug, OnlineType};
@@ -106,7 +106,7 @@ impl Instance {
     /// has bitmaps already.
     pub(super) fn add_lasting_bitmaps(&self, index: usize) -> bool {
         let frame = Pfn::new(self.len + index as u64).unwrap();
-        self.install_bitmaps(self.section(index), 0, frame, false)
+        self.call().install_bitmaps(self.section(index), 0, frame, false)
     }
 
     /// Makes an instance of hotplugged memory without bitmaps. The CPU that first divides a
@@ -127,7 +127,7 @@ impl Instance {
         let frames = Frames::new(LoomPlatform);
         // The memory of each frame of the model is an element of `memory`.
         frames.set_direct_map(DirectMap::from_base(memory.as_ptr().cast_mut().cast()));
-        frames.set_low_end(Pfn::new(low as u64 * SECTION).unwrap());
+        frames.call().set_low_end(Pfn::new(low as u64 * SECTION).unwrap());
         let mut words = Boxes::default();
         frames.words().announce_model(range(0, len), is_boot, &mut words, Boxes::keep);
         let held = untracked::AtomicU64::new(0);
@@ -155,9 +155,9 @@ impl Instance {
 
     /// Takes memory offline, if no frame of it is in use. Returns whether the memory is offline.
     pub(super) fn take_offline(&self, range: PfnRange) -> bool {
-        let Ok(token) = self.isolate_range(range) else { return false };
+        let Ok(token) = self.call().isolate_range(range) else { return false };
         let left = token.leave_allocator().map_err(|(token, _)| token.release());
-        left.map(|range| self.clear_held(range)).is_ok()
+        left.map(|range| self.call().clear_held(range)).is_ok()
     }
 
     /// Runs `work` on another thread, on CPU `cpu`.
@@ -321,7 +321,7 @@ impl Instance {
         let bitmaps = self
             .words()
             .sections()
-            .flat_map(|section| self.frames_of_bitmaps(section))
+            .flat_map(|section| frames_of_bitmaps(section, self.direct_map()))
             .filter(|(frame, ..)| frame.number() < self.len);
         let in_use = u64::from(self.held.load(Ordering::Relaxed).count_ones());
         assert_eq!(in_use + bitmaps.count() as u64, self.len, "frames are lost");

@@ -23,7 +23,7 @@ fn overwrite_if_drained<P: crate::platform::Platform>(
 
 /// Isolates the first pageblock, overwrites it if no frame of it is in use, and releases it.
 fn isolate_and_release(instance: &Instance) {
-    match instance.isolate_range(range(0, BLOCK)) {
+    match instance.call().isolate_range(range(0, BLOCK)) {
         Ok(token) => {
             overwrite_if_drained(instance, &token);
             token.release();
@@ -42,7 +42,7 @@ fn isolate_during<const N: usize>(
     frees: [JoinHandle<()>; N],
     second_block: Held,
 ) {
-    let token = instance.isolate_range(range(0, BLOCK));
+    let token = instance.call().isolate_range(range(0, BLOCK));
     let _ = token.as_ref().map(|token| overwrite_if_drained(instance, token));
     frees.into_iter().for_each(|free| free.join().unwrap());
     instance.validate();
@@ -74,7 +74,7 @@ fn isolation_races_with_a_small_allocation() {
         let second_block = instance.alloc_second_block();
         let [a] = instance.alloc_singles();
         let other_thread = instance.spawn_on(1, |instance| instance.try_alloc(ONE_FRAME).ok());
-        let token = instance.isolate_range(range(0, BLOCK)).unwrap();
+        let token = instance.call().isolate_range(range(0, BLOCK)).unwrap();
         // No frame of the pageblock is allocated after the isolation, so the number of frames in
         // use can only fall from now on.
         let in_use = token.frames_in_use();
@@ -143,7 +143,7 @@ fn isolate_during_a_whole_free(free: impl FnOnce(&Instance, Held) + 'static) {
     let instance = Instance::new(1);
     let block = instance.alloc(ONE_BLOCK.at(range(0, 1).start()));
     let other_thread = instance.spawn_on(1, |instance| free(instance, block));
-    let token = instance.isolate_range(range(0, BLOCK));
+    let token = instance.call().isolate_range(range(0, BLOCK));
     let _ = token.as_ref().map(|token| overwrite_if_drained(&instance, token));
     other_thread.join().unwrap();
     instance.validate();
@@ -191,7 +191,7 @@ fn isolation_races_with_a_whole_free_and_another_isolation() {
     model(|| {
         isolate_during_a_whole_free(|instance, block| {
             instance.free(block);
-            if let Ok(token) = instance.isolate_range(range(0, BLOCK)) {
+            if let Ok(token) = instance.call().isolate_range(range(0, BLOCK)) {
                 overwrite_if_drained(instance, &token);
                 token.release();
             }
@@ -207,7 +207,7 @@ fn isolation_races_with_a_hold() {
         let [a] = instance.alloc_singles();
         // This free holds the words of the bitmap, because it may be the last free.
         let other_thread = instance.spawn_on(1, |instance| instance.free(a));
-        let token = instance.isolate_range(range(0, BLOCK));
+        let token = instance.call().isolate_range(range(0, BLOCK));
         other_thread.join().unwrap();
         instance.validate();
         let _ = token.map(Isolation::release);
@@ -223,7 +223,7 @@ fn isolation_races_with_a_free_of_a_part() {
         let second_block = instance.alloc_second_block();
         let (low, high) = instance.split(instance.alloc(ONE_BLOCK), 1);
         let other_thread = instance.spawn_on(1, |instance| instance.free(low));
-        let token = instance.isolate_range(range(0, BLOCK)).unwrap();
+        let token = instance.call().isolate_range(range(0, BLOCK)).unwrap();
         other_thread.join().unwrap();
         instance.validate();
         assert!(instance.try_alloc(ONE_FRAME).is_err());
@@ -240,7 +240,7 @@ fn isolations_race() {
         let instance = Instance::new(1);
         let [a] = instance.alloc_singles();
         let block = a.range().align_outward(BLOCK);
-        let isolate = move |instance: &Instance| match instance.isolate_range(block) {
+        let isolate = move |instance: &Instance| match instance.call().isolate_range(block) {
             Ok(token) => {
                 assert!(!overwrite_if_drained(instance, &token));
                 token.release();
@@ -262,14 +262,15 @@ fn isolations_race() {
 fn isolations_race_for_a_free_pageblock() {
     model(|| {
         let instance = Instance::new(1);
-        let isolate = move |instance: &Instance| match instance.isolate_range(range(0, BLOCK)) {
-            Ok(token) => {
-                assert!(overwrite_if_drained(instance, &token));
-                token.release();
-                true
-            }
-            Err(_) => false,
-        };
+        let isolate =
+            move |instance: &Instance| match instance.call().isolate_range(range(0, BLOCK)) {
+                Ok(token) => {
+                    assert!(overwrite_if_drained(instance, &token));
+                    token.release();
+                    true
+                }
+                Err(_) => false,
+            };
         let other_thread = instance.spawn_on(1, isolate);
         assert!(isolate(&instance) | other_thread.join().unwrap());
         instance.check_empty();
@@ -285,7 +286,7 @@ fn isolation_races_with_descriptors_that_go_offline() {
         instance.section(0).block(0).unwrap().state().set_holds_descriptors(true);
         instance.online(descriptor_block, OnlineType::Kernel);
         let other_thread = instance.spawn_on(1, |instance| instance.take_offline(range(0, BLOCK)));
-        let token = instance.isolate_range(descriptor_block);
+        let token = instance.call().isolate_range(descriptor_block);
         let offline = other_thread.join().unwrap();
         let online = instance.section(0).online.load(Ordering::Relaxed) & 1;
         assert_eq!(offline, online == 0);
@@ -295,7 +296,7 @@ fn isolation_races_with_descriptors_that_go_offline() {
             instance.online(descriptor_block, OnlineType::Kernel);
         }
         instance.validate();
-        instance.isolate_range(descriptor_block).unwrap().release();
+        instance.call().isolate_range(descriptor_block).unwrap().release();
     });
 }
 
@@ -342,12 +343,12 @@ fn an_isolation_of_two_pageblocks_is_undone() {
         let instance = Instance::new(1);
         let held = instance.alloc_second_block();
         let both = range(0, 2 * BLOCK);
-        let first = instance.isolate_range(range(BLOCK, BLOCK)).unwrap();
+        let first = instance.call().isolate_range(range(BLOCK, BLOCK)).unwrap();
         let other_thread = instance.spawn_on(1, |instance| {
             let main_held = instance.try_alloc(ONE_FRAME);
             main_held.into_iter().for_each(|held| instance.free(held));
         });
-        assert!(instance.isolate_range(both).is_err());
+        assert!(instance.call().isolate_range(both).is_err());
         other_thread.join().unwrap();
         first.release();
         instance.free(held);
@@ -360,7 +361,7 @@ fn reported_memory_is_allocated() {
     model(|| {
         let instance = Instance::new(1);
         let second_block = instance.alloc_second_block();
-        let token = instance.isolate_range(range(0, BLOCK)).unwrap();
+        let token = instance.call().isolate_range(range(0, BLOCK)).unwrap();
         let other_thread = instance.spawn_on(1, |instance| instance.try_alloc(ONE_FRAME).ok());
         instance.overwrite(token.range());
         token.mark_reported().unwrap();

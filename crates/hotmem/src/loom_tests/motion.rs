@@ -108,7 +108,7 @@ fn a_release_races_with_an_allocation() {
     model(|| {
         let instance = Instance::new(1);
         let [a] = instance.alloc_singles();
-        let token = instance.isolate_range(range(BLOCK, BLOCK)).unwrap();
+        let token = instance.call().isolate_range(range(BLOCK, BLOCK)).unwrap();
         let other_thread =
             instance.spawn_on(1, |instance| check_not_out_of_memory(instance, ONE_FRAME));
         token.release();
@@ -122,11 +122,11 @@ fn a_release_races_with_an_allocation() {
 fn an_isolation_fails_during_an_allocation() {
     model(|| {
         let instance = Instance::new(1);
-        let first = instance.isolate_range(range(BLOCK, BLOCK)).unwrap();
+        let first = instance.call().isolate_range(range(BLOCK, BLOCK)).unwrap();
         let other_thread =
             instance.spawn_on(1, |instance| check_not_out_of_memory(instance, ONE_FRAME));
         let held = RangeError { range: range(BLOCK, BLOCK), kind: RangeErrorKind::Isolated };
-        match instance.isolate_range(range(0, 2 * BLOCK)) {
+        match instance.call().isolate_range(range(0, 2 * BLOCK)) {
             Ok(_) => unreachable!("a pageblock was isolated by two tokens"),
             Err(error) => assert!(
                 matches!(error, RangeError { kind: RangeErrorKind::Busy, .. }) || error == held

@@ -9,7 +9,7 @@ use crate::platform::Platform;
 /// Isolates the first pageblock and parks it. All other memory is in use.
 fn park(instance: &Instance) -> (ParkedIsolation<'_, impl Platform + use<>>, Held) {
     let second_block = instance.alloc_second_block();
-    let token = instance.isolate_range(range(0, BLOCK)).unwrap();
+    let token = instance.call().isolate_range(range(0, BLOCK)).unwrap();
     let Ok(parked) = token.park() else { panic!("nothing else is parked") };
     (parked, second_block)
 }

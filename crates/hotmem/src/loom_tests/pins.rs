@@ -47,7 +47,7 @@ fn a_pin_races_with_memory_that_is_lent() {
         let second_block = instance.alloc_second_block();
         let other_thread = instance.spawn_on(1, |instance| {
             let held = instance.try_alloc(ONE_BLOCK).ok()?;
-            match instance.lend(held.range(), |_| true) {
+            match instance.call().lend(held.range(), |_| true) {
                 Ok(()) => Some(held),
                 Err(_) => {
                     instance.free(held);
@@ -70,10 +70,11 @@ fn a_loan_ends_while_another_lender_lends_in_the_same_pageblock() {
         let instance = Instance::new(1);
         let second_block = instance.alloc_second_block();
         let [first, second] = instance.alloc_singles();
-        instance.lend(first.range(), |_| true).unwrap();
+        instance.call().lend(first.range(), |_| true).unwrap();
         let returned = first.range();
-        let other_thread = instance.spawn_on(1, move |instance| instance.end_lending(returned));
-        instance.lend(second.range(), |_| true).unwrap();
+        let other_thread =
+            instance.spawn_on(1, move |instance| instance.call().end_lending(returned));
+        instance.call().lend(second.range(), |_| true).unwrap();
         other_thread.join().unwrap();
         assert!(!pin(&instance), "lent memory can be pinned");
         [first, second, second_block].into_iter().for_each(|held| instance.free(held));
@@ -88,7 +89,7 @@ fn a_pin_races_with_memory_that_is_marked_as_reported() {
         let instance = Instance::new(1);
         let second_block = instance.alloc_second_block();
         let other_thread = instance.spawn_on(1, |instance| {
-            let Ok(token) = instance.isolate_range(range(0, BLOCK)) else { return };
+            let Ok(token) = instance.call().isolate_range(range(0, BLOCK)) else { return };
             match token.mark_reported() {
                 Ok(()) => {}
                 Err((token, _)) => token.release(),

@@ -154,7 +154,7 @@ fn poison_races_with_a_release() {
     large_model(|| {
         let instance = Instance::new(1);
         let other_thread = instance.spawn_on(1, |instance| {
-            if let Ok(token) = instance.isolate_range(range(0, BLOCK)) {
+            if let Ok(token) = instance.call().isolate_range(range(0, BLOCK)) {
                 if token.in_use().is_none() {
                     instance.overwrite(token.range());
                 }
@@ -173,7 +173,7 @@ fn isolation_of_poisoned_memory_races_with_the_last_free() {
         let instance = Instance::new(1);
         let [a] = instance.alloc_singles();
         poison(&instance, 1);
-        let token = instance.isolate_range(range(0, BLOCK)).unwrap();
+        let token = instance.call().isolate_range(range(0, BLOCK)).unwrap();
         let other_thread = instance.spawn_on(1, |instance| instance.free(a));
         if token.in_use().is_none() {
             instance.overwrite(token.range());

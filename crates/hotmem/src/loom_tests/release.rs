@@ -11,7 +11,7 @@ fn release_during(
     freed: Held,
     remaining: impl IntoIterator<Item = Held>,
 ) {
-    let token = instance.isolate_range(range(0, BLOCK)).unwrap();
+    let token = instance.call().isolate_range(range(0, BLOCK)).unwrap();
     let other_thread = instance.spawn_on(1, |instance| instance.free(freed));
     token.release();
     other_thread.join().unwrap();
@@ -36,7 +36,7 @@ fn release_races_with_the_last_free() {
         let instance = Instance::new(1);
         let second_block = instance.alloc_second_block();
         let [a] = instance.alloc_singles();
-        let token = instance.isolate_range(range(0, BLOCK)).unwrap();
+        let token = instance.call().isolate_range(range(0, BLOCK)).unwrap();
         let other_thread = instance.spawn_on(1, |instance| instance.free(a));
         token.release();
         let main_held = instance.try_alloc(ONE_BLOCK);
@@ -73,7 +73,7 @@ fn release_races_with_a_hint_that_is_replaced() {
     model(|| {
         let instance = Instance::new(1);
         let [a] = instance.alloc_singles();
-        let token = instance.isolate_range(range(0, BLOCK)).unwrap();
+        let token = instance.call().isolate_range(range(0, BLOCK)).unwrap();
         // CPU 0's hint is isolated, so this allocation takes a frame of the other pageblock, which
         // becomes the hint.
         let other_thread = instance.spawn_on(0, |instance| instance.alloc(ONE_FRAME));

@@ -246,7 +246,7 @@ fn a_report_races_with_an_isolation() {
         let block = range(0, BLOCK);
         let mut reporter = reporter(&instance);
         let other_thread =
-            instance.spawn_on(1, move |instance| match instance.isolate_range(block) {
+            instance.spawn_on(1, move |instance| match instance.call().isolate_range(block) {
                 Ok(token) => {
                     assert!(token.in_use().is_none());
                     instance.overwrite(block);
@@ -339,7 +339,7 @@ fn the_pageblock_of_a_hint_is_coalesced_while_its_cpu_allocates() {
             let held = instance.try_alloc(ONE_FRAME);
             held.into_iter().for_each(|held| instance.free(held));
         });
-        instance.coalesce_all_hinted();
+        instance.call().coalesce_all_hinted();
         other_thread.join().unwrap();
         instance.check();
         instance.free(second_block);

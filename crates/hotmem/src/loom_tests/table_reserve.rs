@@ -3,7 +3,7 @@
 
 use super::model;
 use crate::addr::Pfn;
-use crate::frames::table_reserve::TableReserve;
+use crate::frames::reserve::table_reserve::TableReserve;
 use crate::sync::begin_thread;
 use loom::cell::UnsafeCell;
 use loom::thread;

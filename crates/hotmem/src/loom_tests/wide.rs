@@ -68,7 +68,7 @@ fn two_wide_claims_race() {
 #[test]
 fn a_wide_claim_races_with_an_isolation() {
     claim_all_memory_during(WORDS, |instance| {
-        match instance.isolate_range(range(5 * SECTION, 2 * SECTION)) {
+        match instance.call().isolate_range(range(5 * SECTION, 2 * SECTION)) {
             Ok(token) => token.release(),
             Err(error) => {
                 assert!(matches!(error, RangeError { kind: RangeErrorKind::Busy, .. }), "{error}")

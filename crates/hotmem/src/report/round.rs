@@ -150,7 +150,7 @@ impl<P: Platform> Reporter<'_, P> {
     fn end_round(&mut self, round: &Round, now: Duration) -> Option<Step> {
         // The pageblocks that CPUs have as hints stay divided, and so cannot be reported, even if all
         // their frames are free. Join these at last.
-        let has_joined = !self.has_examined_hints && self.frames.coalesce_all_hinted();
+        let has_joined = !self.has_examined_hints && self.frames.call().coalesce_all_hinted();
         self.has_examined_hints = true;
         if round.needs_another_round || has_joined {
             let until = now.saturating_add(self.settings.min_free_time);

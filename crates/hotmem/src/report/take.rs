@@ -63,7 +63,7 @@ impl<'f, P: Platform> Reporter<'f, P> {
         while !is_enough(count)
             && let Some(section) = self.next_section(&mut count.position, budget)?
         {
-            let candidates = self.unreported(section) & !self.frames.pinned_in(section);
+            let candidates = self.unreported(section) & !self.frames.call().pinned_in(section);
             count.waiting_blocks += u64::from(candidates.count_ones());
             count.has_unseen |= section.blocks(candidates).any(|block| !block.state().was_seen());
         }
@@ -73,7 +73,7 @@ impl<'f, P: Platform> Reporter<'f, P> {
     /// Returns the pageblocks of a section that may be reported and have been free for long enough,
     /// and marks the other free ones as seen.
     pub(super) fn collect_reportable(&self, section: SectionRef<'_>, round: &mut Round) -> u64 {
-        let pinned = self.frames.pinned_in(section);
+        let pinned = self.frames.call().pinned_in(section);
         let mut reportable = 0;
         for block in section.blocks(self.unreported(section) & !pinned) {
             if block.state().mark_seen() || self.settings.min_free_time.is_zero() {
@@ -98,7 +98,8 @@ impl<'f, P: Platform> Reporter<'f, P> {
         // Look again: the pageblocks that did not fit into the last batch may have been withdrawn,
         // pinned or reported since.
         let Some(section) = self.frames.words().section_of(section_start) else { return Ok(()) };
-        reportable &= !self.frames.pinned_in(section) & !section.reported.load(Ordering::Relaxed);
+        reportable &=
+            !self.frames.call().pinned_in(section) & !section.reported.load(Ordering::Relaxed);
         let mut claims_left = MAX_FAILED_CLAIMS;
         while reportable != 0 {
             round.unclaimed_blocks = Some((section_start, reportable));
@@ -129,9 +130,9 @@ impl<'f, P: Platform> Reporter<'f, P> {
             let (first, len) = highest_run(of_zone, most);
             let run = mask(len as usize) << first;
             self.frames.wakeup().note_sent(zone, len);
-            if self.frames.claim_all(section, run) {
+            if self.frames.call().claim_all(section, run) {
                 mark_as_reporting(section, run);
-                let pinned = run & self.frames.pinned_after_mark(section);
+                let pinned = run & self.frames.call().pinned_after_mark(section);
                 if pinned != 0 {
                     self.publish(section, run, false);
                     reportable &= !pinned;
@@ -248,7 +249,7 @@ impl<'f, P: Platform> Reporter<'f, P> {
         let mut below = Pfn::LIMIT;
         while free < enough {
             // Look at the sections that are CPUs' hints too: the trees may not lead to them.
-            let hinted = self.frames.hinted_sections(zone);
+            let hinted = self.frames.call().hinted_sections(zone);
             let hinted = hinted.filter(|s| search.includes(*s) && s.start() < below);
             let hinted = hinted.max_by_key(|section| section.start());
             let sections = hinted.into_iter().chain(search.prev(below));
@@ -298,17 +299,17 @@ impl<'f, P: Platform> Reporter<'f, P> {
         if returned == 0 {
             return 0;
         }
-        let mut hiding_steps = self.frames.new_hiding_steps();
-        hiding_steps.start();
+        let call = self.frames.call();
+        call.start_hiding();
         section.isolated.fetch_and(!returned, Ordering::AcqRel);
-        let without_poison = self.frames.divide_around_poison(section, returned, &mut hiding_steps);
+        let without_poison = call.divide_around_poison(section, returned);
         if reported {
             // Set the mark before the publish, which makes the mark visible.
             mark_as_reported(section, without_poison);
             self.frames.wakeup().note_withdrawn(returned & !without_poison);
         }
         if without_poison != 0 {
-            self.frames.publish_blocks(section, without_poison, &mut hiding_steps);
+            call.publish_blocks(section, without_poison);
         }
         for zone in Zone::ALL {
             let blocks = (returned & section.zone_mask(zone)).count_ones();

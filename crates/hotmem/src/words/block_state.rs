@@ -13,9 +13,9 @@
 //! | `LIVE\|WHOLE\|SEEN` | as `LIVE\|WHOLE`, and the reporter has seen it free; its next use clears the mark |
 //! | `LIVE\|PARTLY_FREED` | was allocated as a whole, and a part of it was freed; the words of its bitmap are still held |
 //! | `LIVE…\|ISOLATED` | as without `ISOLATED`, under an isolation token: no frame of it can be allocated |
-//! | `LIVE…\|LENT` | as without `LENT`, and one lender has lent some of its frames to the host (see `frames/lent.rs`) |
+//! | `LIVE…\|LENT` | as without `LENT`, and one lender has lent some of its frames to the host (see `frames/lent/memory.rs`) |
 //! | `LIVE…\|LENT\|SHARED` | as without `SHARED`, and several lenders have; it keeps the mark until it is wholly free |
-//! | `LIVE…\|POISON` | as without `POISON`, and some of its frames are poisoned (see `frames/poison.rs`): it stays live when its last frame is freed |
+//! | `LIVE…\|POISON` | as without `POISON`, and some of its frames are poisoned (see `frames/poison/mod.rs`): it stays live when its last frame is freed |
 //!
 //! Only the owner of a pageblock changes a block state without `LIVE`, by a plain store. The only
 //! exception is the mark `SEEN`, which the reporter sets without being the owner; any store of the
@@ -24,7 +24,7 @@
 //! pageblock's owner.
 //!
 //! The block state of a pageblock is *stale* if it is `LIVE|WHOLE`, with or without flags, and the
-//! pageblock's `free` bit is set: see `frames/stale.rs`.
+//! pageblock's `free` bit is set: see `frames/whole/stale.rs`.
 
 use crate::sync::{AtomicU8, Ordering, mutant};
 
@@ -340,7 +340,7 @@ impl AtomicBlockState {
 
     /// Marks a live pageblock of which the host will be given some frames. `is_first` says that the
     /// lender has lent no other frame of the pageblock. Returns false if the pageblock is not live.
-    /// The caller passes a fence next (see `frames/pins.rs`).
+    /// The caller passes a fence next (see `frames/lent/pins.rs`).
     pub(crate) fn lend(&self, is_first: bool) -> bool {
         let shared = if is_first { SHARED } else { 0 };
         self.change(|now| Some(if now & LENT == 0 { now | LENT } else { now | shared })).is_some()

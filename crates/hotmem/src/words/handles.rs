@@ -245,7 +245,7 @@ impl<'a> Block<'a> {
 
     /// Returns whether the pageblock's `free` bit is set. `SeqCst`: whoever flags a block state and
     /// then finds the bit clear has set the flag before the pageblock is published (see
-    /// `frames/stale.rs`).
+    /// `frames/whole/stale.rs`).
     #[inline]
     pub(crate) fn is_free(self) -> bool {
         self.words.free.load(Ordering::SeqCst) & self.mask() != 0

@@ -17,7 +17,7 @@
 //! `HELD`, `ISOLATED` and `POISON`, and none of `LENT`, `MOVABLE` and `NO_RUN`.
 //!
 //! `NO_RUN` makes the next free of a frame of the word leave the fast path. That free clears the
-//! bit, and lets searches for runs look at the pageblock again (see `frames/small.rs`). Allocations
+//! bit, and lets searches for runs look at the pageblock again (see `frames/small/mod.rs`). Allocations
 //! ignore the bit, because they cannot make a run.
 
 use super::Zone;

@@ -2,10 +2,10 @@
 //! that one of them has prepared for the bitmaps, and that is not needed, filled as free memory is.
 //!
 //! The other CPU is an interrupt handler on the same thread, which runs when the engine asks for the
-//! CPU's number. So each interleaving at these calls is tried, and none depends on the host.
+//! number of the CPU or of its node. So each interleaving at these calls is tried, and none depends on the host.
 
 use hotmem::{
-    AllocRequest, BootMap, BootRange, Contents, Frames, NoHooks, OnlineType, Pfn, PfnRange,
+    AllocRequest, BootMap, BootRange, Contents, Frames, NoHooks, NodeId, OnlineType, Pfn, PfnRange,
     Platform,
 };
 use hotmem_testkit::{Memory, PAGEBLOCK, RawRanges as _, SECTION, Validated as _, pfn, range};
@@ -32,8 +32,9 @@ thread_local! {
 /// A CPU that is interrupted once.
 struct InterruptedCpu;
 
-impl Platform for InterruptedCpu {
-    fn cpu(&self) -> usize {
+impl InterruptedCpu {
+    /// Runs the handler if the interrupt is due.
+    fn accept_interrupt() {
         let due = INTERRUPT.with_borrow_mut(|interrupt| match interrupt {
             Some((0, _)) => interrupt.take(),
             Some((calls, _)) => {
@@ -45,7 +46,18 @@ impl Platform for InterruptedCpu {
         if let Some((_, handler)) = due {
             handler();
         }
+    }
+}
+
+impl Platform for InterruptedCpu {
+    fn cpu(&self) -> usize {
+        InterruptedCpu::accept_interrupt();
         0
+    }
+
+    fn node(&self) -> NodeId {
+        InterruptedCpu::accept_interrupt();
+        NodeId::ZERO
     }
 }
 
@@ -57,7 +69,7 @@ fn free_all(frames: &Frames<InterruptedCpu>, all: Vec<PfnRange>) {
     all.into_iter().for_each(|frame| frames.fill_and_free_range(frame).unwrap());
 }
 
-/// Divides the first pageblock, and the second at call number `call` for the CPU's number. Returns
+/// Divides the first pageblock, and the second at call number `call` of the platform. Returns
 /// whether there was such a call.
 fn is_interrupted(call: u64, boot_memory_is_full: bool) -> bool {
     let memory = Memory::new(PLUGGED.end().number());
@@ -96,6 +108,6 @@ fn is_interrupted(call: u64, boot_memory_is_full: bool) -> bool {
 fn a_frame_that_is_not_needed_for_bitmaps_is_filled() {
     for boot_memory_is_full in [false, true] {
         let calls = (0..).take_while(|&call| is_interrupted(call, boot_memory_is_full)).count();
-        assert!(calls > 1, "the engine asks for the CPU's number more than once");
+        assert!(calls > 1, "the engine calls the platform more than once");
     }
 }

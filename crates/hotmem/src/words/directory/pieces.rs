@@ -107,7 +107,7 @@ pub(crate) struct PartGroup {
 pub(crate) struct NodeRecord {
     /// For each class, a bit for each leaf.
     top: [[AtomicU64; TOP_WORDS]; CLASSES],
-    /// For each CPU and grain, the hint of each zone: see `frames/node_hints.rs`.
+    /// For each CPU and grain, the hint of each zone: see `frames/cpu/node_hints.rs`.
     hints: [[[AtomicU64; 2]; 2]; NODE_HINT_CPUS],
     /// The statistics of the node's zones: see `hotplug/zone_counts.rs`.
     pub(crate) zones: [[untracked::AtomicU64; 5]; 3],

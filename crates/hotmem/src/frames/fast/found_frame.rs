@@ -1,0 +1,24 @@
+//! Defines the result of a fast path of allocation.
+
+use crate::addr::Pfn;
+
+/// A frame that a fast path has allocated, or none. It fits into one register, so that the slow
+/// parts of the fast path are tail calls, for which it saves no registers.
+#[derive(Clone, Copy)]
+pub(in crate::frames) struct FoundFrame(u64);
+
+impl FoundFrame {
+    pub(in crate::frames) const NONE: FoundFrame = FoundFrame(u64::MAX);
+
+    /// Returns the frame with this number.
+    #[inline(always)]
+    pub(crate) const fn number(number: u64) -> FoundFrame {
+        FoundFrame(number)
+    }
+
+    /// Returns the frame, if there is one.
+    #[inline(always)]
+    pub(crate) fn get(self) -> Option<Pfn> {
+        Pfn::new(self.0)
+    }
+}

@@ -1,0 +1,106 @@
+//! Takes free frames out of the bitmap of one divided pageblock.
+
+use crate::addr::Pfn;
+use crate::frames::request::Unit;
+use crate::frames::runs::{aligned_starts, runs_of};
+use crate::frames::suitable::{first_suitable_frame, is_on_required_node, suits};
+use crate::frames::{AllocRequest, Call};
+use crate::geometry::{BITMAP_WORD_BITS, BITMAP_WORDS, mask};
+use crate::platform::Platform;
+use crate::words::{Block, FrameBitmap, bitmap_words_of};
+use core::ops::Range;
+
+impl<'f, P: Platform> Call<'f, P> {
+    /// Takes a suitable run of free frames for `request` out of `block`, if there is one.
+    pub(crate) fn take(&self, block: Block<'_>, request: &AllocRequest) -> Option<Pfn> {
+        let any_frame = request.unrestricted_unit() == Some(Unit::Frame);
+        if !any_frame {
+            if !suits(self.words(), block, request) {
+                return None;
+            }
+            // Count a hiding step: if a part of a run is put back below, searches could not find it
+            // until then.
+            self.start_hiding();
+        }
+        let bitmap = self.bitmap_of(block)?;
+        let first =
+            if any_frame { bitmap.take_any()? } else { self.take_run(block, bitmap, request)? };
+        if self.is_in_wrong_place(block, request) {
+            #[allow(clippy::cast_possible_truncation, reason = "small")]
+            self.put_back(block, first..first + request.frames as usize);
+            return None;
+        }
+        block.start().checked_add(first as u64)
+    }
+
+    /// Returns whether the request does not accept the zone or the node of `block`. The pageblock
+    /// may have changed its zone and node since it became a hint. They do not change while a frame
+    /// of the pageblock is allocated.
+    #[inline]
+    fn is_in_wrong_place(&self, block: Block<'_>, request: &AllocRequest) -> bool {
+        !request.zones().contains(&block.zone())
+            || !is_on_required_node(self.words(), block, request.only_node())
+    }
+
+    /// Frees again the frames that the caller has just taken from the bitmap.
+    #[cold]
+    fn put_back(&self, block: Block<'_>, frames: Range<usize>) {
+        self.start_hiding();
+        for (word, bits) in bitmap_words_of(frames) {
+            self.put_back_bits(block, word, bits);
+        }
+    }
+
+    /// Takes the lowest suitable run of free frames, and returns its first frame.
+    fn take_run(
+        &self,
+        block: Block<'_>,
+        bitmap: &FrameBitmap,
+        request: &AllocRequest,
+    ) -> Option<usize> {
+        #[allow(clippy::cast_possible_truncation, reason = "small")]
+        let frames = request.frames as usize;
+        let align = usize::try_from(request.align).unwrap_or(usize::MAX);
+        let limit = request.upper_bound.number().saturating_sub(block.start().number());
+        let first_allowed = first_suitable_frame(block, request)?;
+        let frames_in_word = frames.min(BITMAP_WORD_BITS);
+        for i in 0..BITMAP_WORDS {
+            let base = i * BITMAP_WORD_BITS;
+            let above = !mask(first_allowed.saturating_sub(base));
+            loop {
+                let free = bitmap.takeable_in(i);
+                let starts = runs_of(free, frames_in_word) & aligned_starts(base, align) & above;
+                let first = base + starts.trailing_zeros() as usize;
+                if starts == 0 || (first + frames) as u64 > limit {
+                    break;
+                }
+                let (bits, frames_in_next) =
+                    (mask(frames_in_word) << (first - base), frames - frames_in_word);
+                if frames_in_next > 0
+                    && (i + 1 == BITMAP_WORDS
+                        || bitmap.takeable_in(i + 1) & mask(frames_in_next) != mask(frames_in_next))
+                {
+                    break;
+                }
+                if !bitmap.take(i, bits) {
+                    continue;
+                }
+                if frames_in_next == 0 || bitmap.take(i + 1, mask(frames_in_next)) {
+                    return Some(first);
+                }
+                self.put_back_bits(block, i, bits);
+            }
+        }
+        None
+    }
+
+    /// Returns whether some frames of a pageblock may be taken.
+    pub(crate) fn has_takeable(&self, block: Block<'_>) -> bool {
+        self.bitmap_of(block).is_some_and(FrameBitmap::has_takeable)
+    }
+
+    /// Returns the number of frames of a pageblock that may be taken. This is a snapshot.
+    pub(crate) fn takeable(&self, block: Block<'_>) -> u64 {
+        self.with_bitmap(block, |bitmap| bitmap.map_or(0, FrameBitmap::takeable))
+    }
+}
