@@ -3,8 +3,8 @@
 use crate::{hosted::Hosted, size, table::table};
 use anyhow::{Result, bail};
 use hotmem::{
-    AddRequest, Bytes, Hotplug, Mapping, MemoryBlock, MemoryBlockState, NoHooks, OnlineType,
-    PfnRange, Platform, State, Zone,
+    AddRequest, Bytes, Hotplug, Map, MemoryBlock, MemoryBlockState, NoHooks, OnlineType, PfnRange,
+    Platform, State, Zone,
 };
 use std::fmt;
 
@@ -105,7 +105,7 @@ impl Listing {
     /// Lists all memory blocks of the machine. Adjacent blocks with the same values share a row
     /// unless `all` is set.
     #[must_use]
-    pub fn of<P: Platform, M: Mapping>(
+    pub fn of<P: Platform, M: Map>(
         hotplug: &Hotplug<'_, P, M>,
         block_size: Bytes,
         all: bool,
@@ -129,7 +129,7 @@ impl Listing {
 
 impl Totals {
     /// Adds the memory of a memory block.
-    fn add<P: Platform, M: Mapping>(&mut self, hotplug: &Hotplug<'_, P, M>, mut block: PfnRange) {
+    fn add<P: Platform, M: Map>(&mut self, hotplug: &Hotplug<'_, P, M>, mut block: PfnRange) {
         while !block.is_empty() {
             let (part, state) = hotplug.state_at(block.start(), block.end());
             let total = match state {

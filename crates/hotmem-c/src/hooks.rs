@@ -1,6 +1,6 @@
 //! The kernel's functions that the engine calls.
 
-use ::hotmem::{Hooks, Migration, Pfn, PfnRange, Veto, Zone};
+use ::hotmem::{Hooks, Migration, Pfn, PfnRange, RangeError, Veto, Zone};
 use core::ffi::c_void;
 use core::ptr::null_mut;
 
@@ -123,7 +123,9 @@ pub struct hotmem_tables<'a, 'f>(pub(crate) &'a mut (dyn FnMut() -> Option<Pfn> 
 
 /// The argument by which `hotmem_hooks.release_tables` frees page tables.
 #[allow(missing_debug_implementations, reason = "a closure")]
-pub struct hotmem_released<'a, 'f>(pub(crate) &'a mut (dyn FnMut(Pfn) + 'f));
+pub struct hotmem_released<'a, 'f>(
+    pub(crate) &'a mut (dyn FnMut(Pfn) -> Result<(), RangeError> + 'f),
+);
 
 /// Takes a frame for a page table. Its contents are undefined. Returns its physical address, or
 /// HOTMEM_NONE if no frame is left.
@@ -148,7 +150,9 @@ pub unsafe extern "C" fn hotmem_free_table(tables: *mut hotmem_released<'_, '_>,
     if let Some(tables) = unsafe { tables.as_mut() }
         && let Some(frame) = Pfn::containing(paddr)
     {
-        (tables.0)(frame);
+        // The engine refuses a frame that the kernel does not own, and leaves it as it is. This
+        // function has no result by which it could say so.
+        (tables.0)(frame).ok();
     }
 }
 

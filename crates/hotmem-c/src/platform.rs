@@ -1,7 +1,7 @@
 //! Implements the engine's platform and mapping with the kernel's functions.
 
 use crate::hooks::{hotmem_hooks, hotmem_released, hotmem_tables};
-use ::hotmem::{Mapping, NodeId, Pfn, PfnRange, Platform, TABLE_RESERVE};
+use ::hotmem::{Describe, Map, NodeId, Pfn, PfnRange, Platform, RangeError, TABLE_RESERVE, Veto};
 use core::cell::UnsafeCell;
 
 /// A platform that calls the kernel's functions.
@@ -65,9 +65,9 @@ pub(crate) struct CMapping {
     pub(crate) hooks: hotmem_hooks,
 }
 
-// SAFETY: the caller of `hotmem_boot` has promised that memory is mapped as `Mapping` requires. The
+// SAFETY: the caller of `hotmem_boot` has promised that memory is mapped as `Map` requires. The
 // caller of `hotmem_configure` has promised that the hooks map and unmap memory as described.
-unsafe impl Mapping for CMapping {
+unsafe impl Map for CMapping {
     fn base(&self) -> *mut u8 {
         self.base
     }
@@ -80,10 +80,10 @@ unsafe impl Mapping for CMapping {
         self.hooks.tables_needed.map_or(0, |_| TABLE_RESERVE)
     }
 
-    fn tables_needed(&self, range: PfnRange) -> u64 {
-        let Some(needed) = self.hooks.tables_needed else { return 0 };
+    fn tables_needed(&self, range: PfnRange) -> Result<u64, Veto> {
+        let Some(needed) = self.hooks.tables_needed else { return Ok(0) };
         // SAFETY: the kernel has promised that its functions can be called with `ctx`.
-        unsafe { needed(self.hooks.ctx, range.start().phys_addr(), range.bytes().0) }
+        Ok(unsafe { needed(self.hooks.ctx, range.start().phys_addr(), range.bytes().0) })
     }
 
     unsafe fn map(&mut self, range: PfnRange, take: &mut dyn FnMut() -> Option<Pfn>) {
@@ -115,7 +115,11 @@ unsafe impl Mapping for CMapping {
         }
     }
 
-    unsafe fn release_tables(&mut self, range: PfnRange, free: &mut dyn FnMut(Pfn)) {
+    unsafe fn release_tables(
+        &mut self,
+        range: PfnRange,
+        free: &mut dyn FnMut(Pfn) -> Result<(), RangeError>,
+    ) {
         let Some(release) = self.hooks.release_tables else { return };
         let mut tables = hotmem_released(free);
         // SAFETY: the kernel's functions can be called with `ctx`. `tables` lives as long as the
@@ -123,5 +127,9 @@ unsafe impl Mapping for CMapping {
         unsafe {
             release(self.hooks.ctx, range.start().phys_addr(), range.bytes().0, &raw mut tables);
         }
+    }
+
+    fn descriptors(&mut self) -> Option<&mut dyn Describe> {
+        None
     }
 }

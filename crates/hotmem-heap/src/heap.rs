@@ -46,7 +46,7 @@ struct LockedShard<L>(Mutex<L, Shard>);
 
 impl<'f, P: Platform, L: RawMutex, const SHARDS: usize> Heap<'f, P, L, SHARDS> {
     /// Makes an empty heap that allocates from `frames`. `map` must be the linear map of the
-    /// machine's [`Mapping`](hotmem::Mapping).
+    /// machine, at the base of its [`Map`](hotmem::Map).
     ///
     /// # Panics
     /// Panics if `SHARDS` is 0 or more than 65536. In a constant this is a compile error.

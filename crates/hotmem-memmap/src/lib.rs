@@ -9,8 +9,8 @@
 //! of compounds that are all equal need not be written, because they can share one frame
 //! ([`Memmap::sharing_tails`]).
 //!
-//! For descriptors of RAM a kernel implements `hotmem::Mapping::describe` and
-//! `hotmem::Mapping::descriptor_pageblocks`.
+//! For descriptors of RAM a kernel implements `hotmem::Describe`, by which the engine says when
+//! memory becomes RAM and when it no longer is.
 //!
 //! ```
 //! use core::mem::MaybeUninit;

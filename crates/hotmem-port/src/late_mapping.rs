@@ -4,7 +4,7 @@
 use crate::linear::LinearMap;
 use crate::table_frames::TableFrames;
 use core::fmt;
-use hotmem::{Frames, Mapping, Pfn, PfnRange, Platform, Veto};
+use hotmem::{Describe, Frames, Map, Pfn, PfnRange, Platform, RangeError, TABLE_RESERVE, Veto};
 use lock_api::{Mutex, RawMutex};
 
 /// The kernel's own functions for the page tables of its linear map.
@@ -31,7 +31,7 @@ pub struct Mapper {
 /// The mapper allocates page tables from the kernel's allocator. That allocator must call
 /// [`take_table`](Self::take_table) first, so that mapping cannot run out of frames.
 ///
-/// A reference to a `LateMapping` is a [`Mapping`].
+/// A reference to a `LateMapping` is a [`Map`].
 pub struct LateMapping<'f, P, L> {
     map: LinearMap,
     mappable_range: PfnRange,
@@ -93,7 +93,7 @@ impl<'f, P: Platform, L: RawMutex> LateMapping<'f, P, L> {
 
 // SAFETY: the callers of `new` and `set_mapper` have promised what the trait requires. The frames
 // that `take` returns become page tables or are freed.
-unsafe impl<P: Platform, L: RawMutex> Mapping for &LateMapping<'_, P, L> {
+unsafe impl<P: Platform, L: RawMutex> Map for &LateMapping<'_, P, L> {
     fn base(&self) -> *mut u8 {
         self.map.base()
     }
@@ -102,12 +102,14 @@ unsafe impl<P: Platform, L: RawMutex> Mapping for &LateMapping<'_, P, L> {
         self.mappable_range
     }
 
-    fn can_map(&self, range: PfnRange) -> Result<(), Veto> {
-        self.mapper().map_or(Ok(()), |mapper| (mapper.can_map)(range))
+    fn table_reserve(&self) -> u64 {
+        TABLE_RESERVE
     }
 
-    fn tables_needed(&self, range: PfnRange) -> u64 {
-        self.mapper().map_or(0, |mapper| (mapper.tables_needed)(range))
+    fn tables_needed(&self, range: PfnRange) -> Result<u64, Veto> {
+        let Some(mapper) = self.mapper() else { return Ok(0) };
+        (mapper.can_map)(range)?;
+        Ok((mapper.tables_needed)(range))
     }
 
     unsafe fn map(&mut self, range: PfnRange, take: &mut dyn FnMut() -> Option<Pfn>) {
@@ -123,13 +125,25 @@ unsafe impl<P: Platform, L: RawMutex> Mapping for &LateMapping<'_, P, L> {
     }
 
     fn remap_tables_needed(&self, range: PfnRange) -> u64 {
-        let frees_tables = self.mapper().is_some_and(|mapper| mapper.unmap_frees_tables);
-        if frees_tables { self.tables_needed(range) } else { 0 }
+        let mapper = self.mapper().filter(|mapper| mapper.unmap_frees_tables);
+        mapper.map_or(0, |mapper| (mapper.tables_needed)(range))
     }
 
     unsafe fn remap(&mut self, range: PfnRange, take: &mut dyn FnMut() -> Option<Pfn>) {
         // SAFETY: as in `map`.
         unsafe { self.map_with_tables(range, take) };
+    }
+
+    /// Does nothing: the kernel's own code keeps its page tables, or has freed them in `unmap`.
+    unsafe fn release_tables(
+        &mut self,
+        _: PfnRange,
+        _: &mut dyn FnMut(Pfn) -> Result<(), RangeError>,
+    ) {
+    }
+
+    fn descriptors(&mut self) -> Option<&mut dyn Describe> {
+        None
     }
 }
 

@@ -3,8 +3,7 @@
 use core::fmt;
 use hotmem::geometry::PAGEBLOCK_FRAMES;
 use hotmem::{
-    AddError, AnnounceError, Hooks, Hotplug, Mapping, OnlineType, PfnRange, Platform, RangeError,
-    State,
+    AddError, AnnounceError, Hooks, Hotplug, Map, OnlineType, PfnRange, Platform, RangeError, State,
 };
 
 /// The reason why memory could not be added after the start.
@@ -32,7 +31,7 @@ pub enum LateMemoryError {
 ///
 /// # Errors
 /// [`LateMemoryError`].
-pub unsafe fn add_late_memory<P: Platform, M: Mapping>(
+pub unsafe fn add_late_memory<P: Platform, M: Map>(
     hotplug: &mut Hotplug<'_, P, M>,
     range: PfnRange,
     hooks: &mut dyn Hooks,

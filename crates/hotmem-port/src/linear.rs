@@ -4,7 +4,7 @@ use hotmem::geometry::FRAME_SIZE;
 use hotmem::{Pfn, PfnRange};
 
 /// A linear map of physical memory: virtual address = base + physical address. A kernel uses the same
-/// map for its [`Mapping`](hotmem::Mapping).
+/// map for its implementation of [`Map`](hotmem::Map).
 ///
 /// ```
 /// use hotmem::Pfn;

@@ -5,7 +5,7 @@ use core::fmt;
 use hotmem::{Frames, OrViolation, Pfn, PfnRange, Platform};
 
 /// A list of frames for page tables. The kernel's own allocator returns these frames while the
-/// kernel's code maps memory for the engine. So [`Mapping::map`](hotmem::Mapping::map) cannot run out
+/// kernel's code maps memory for the engine. So [`Map::map`](hotmem::Map::map) cannot run out
 /// of frames, although the kernel's code allocates page tables from the kernel's allocator.
 ///
 /// The kernel keeps the list behind a lock. It [adds frames](Self::add_frames) to the list before it

@@ -4,49 +4,49 @@
 //! a pointer to the kernel only during a call of [`with_kernel`].
 
 use crate::{Memory, range, start};
-use hotmem::RangeErrorKind;
 use hotmem::*;
 use std::fmt;
 use std::ptr::{self, null_mut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, Ordering::SeqCst};
 
-/// The methods of [`Mapping`] that a test's kernel may implement. They are safe because the kernel
-/// maps nothing.
+/// The argument by which a test's kernel frees the frames of page tables and descriptors.
+pub type Free<'a> = dyn FnMut(Pfn) -> Result<(), RangeError> + 'a;
+
+/// The methods of [`Map`] and [`Describe`] that a test's kernel may implement. They are safe because
+/// the kernel maps nothing. The default methods do nothing, so that a test writes only what it tests.
 pub trait TestMapping {
-    /// As [`Mapping::can_map`].
+    /// Decides whether the range can be mapped, as [`Map::tables_needed`] does.
     ///
     /// # Errors
     /// A veto.
     fn can_map(&self, _: PfnRange) -> Result<(), Veto> {
         Ok(())
     }
-    /// As [`Mapping::tables_needed`].
+    /// As [`Map::tables_needed`], for a range that can be mapped.
     fn tables_needed(&self, _: PfnRange) -> u64 {
         0
     }
-    /// As [`Mapping::descriptors_needed`].
+    /// As [`Describe::frames_needed`].
     fn descriptors_needed(&self, _: PfnRange) -> u64 {
         0
     }
-    /// As [`Mapping::descriptor_pageblocks`].
+    /// As [`Describe::pageblocks_needed`].
     fn descriptor_pageblocks(&self, _: PfnRange) -> u64 {
         0
     }
-    /// As [`Mapping::map`].
+    /// As [`Map::map`].
     fn map(&mut self, _: PfnRange, _: &mut dyn FnMut() -> Option<Pfn>) {}
-    /// As [`Mapping::describe`].
+    /// As [`Describe::describe`].
     fn describe(&mut self, _: PfnRange, _: &mut dyn FnMut() -> Option<Pfn>) {}
-    /// As [`Mapping::undescribe`].
-    fn undescribe(&mut self, _: PfnRange, _: &mut dyn FnMut(Pfn)) {}
-    /// As [`Mapping::unmap`].
+    /// As [`Describe::undescribe`].
+    fn undescribe(&mut self, _: PfnRange, _: &mut Free<'_>) {}
+    /// As [`Map::unmap`].
     fn unmap(&mut self, _: PfnRange) {}
-    /// As [`Mapping::remap`].
+    /// As [`Map::remap`].
     fn remap(&mut self, _: PfnRange) {}
-    /// As [`Mapping::release_tables`].
-    fn release_tables(&mut self, _: PfnRange, _: &mut dyn FnMut(Pfn)) {}
-    /// As [`Mapping::frame_refused`].
-    fn frame_refused(&mut self, _: Pfn, _: RangeErrorKind) {}
+    /// As [`Map::release_tables`].
+    fn release_tables(&mut self, _: PfnRange, _: &mut Free<'_>) {}
 }
 
 impl TestMapping for NoHooks {}
@@ -109,9 +109,13 @@ pub fn with_kernel<'f, P: Platform, K: TestMapping, R>(
 }
 
 // SAFETY: all memory is mapped from the start, and the kernel's methods map nothing.
-unsafe impl<K: TestMapping> Mapping for ForwardingMapping<K> {
+unsafe impl<K: TestMapping> Map for ForwardingMapping<K> {
     fn base(&self) -> *mut u8 {
         self.memory.base()
+    }
+
+    fn mappable_range(&self) -> PfnRange {
+        PfnRange::ALL
     }
 
     /// Returns 0, because the mapping forwards to no kernel at boot.
@@ -119,48 +123,51 @@ unsafe impl<K: TestMapping> Mapping for ForwardingMapping<K> {
         0
     }
 
-    fn can_map(&self, range: PfnRange) -> Result<(), Veto> {
-        self.with(Ok(()), |kernel| kernel.can_map(range))
-    }
-
-    fn tables_needed(&self, range: PfnRange) -> u64 {
-        self.with(0, |kernel| kernel.tables_needed(range))
-    }
-
-    fn descriptors_needed(&self, range: PfnRange) -> u64 {
-        self.with(0, |kernel| kernel.descriptors_needed(range))
-    }
-
-    fn descriptor_pageblocks(&self, section: PfnRange) -> u64 {
-        self.with(0, |kernel| kernel.descriptor_pageblocks(section))
+    fn tables_needed(&self, range: PfnRange) -> Result<u64, Veto> {
+        self.with(Ok(0), |kernel| kernel.can_map(range).map(|()| kernel.tables_needed(range)))
     }
 
     unsafe fn map(&mut self, range: PfnRange, take: &mut dyn FnMut() -> Option<Pfn>) {
         self.with((), |kernel| kernel.map(range, take));
     }
 
-    unsafe fn describe(&mut self, range: PfnRange, take: &mut dyn FnMut() -> Option<Pfn>) {
-        self.with((), |kernel| kernel.describe(range, take));
-    }
-
-    unsafe fn undescribe(&mut self, range: PfnRange, free: &mut dyn FnMut(Pfn)) {
-        self.with((), |kernel| kernel.undescribe(range, free));
-    }
-
     unsafe fn unmap(&mut self, range: PfnRange) {
         self.with((), |kernel| kernel.unmap(range));
+    }
+
+    fn remap_tables_needed(&self, _: PfnRange) -> u64 {
+        0
     }
 
     unsafe fn remap(&mut self, range: PfnRange, _: &mut dyn FnMut() -> Option<Pfn>) {
         self.with((), |kernel| kernel.remap(range));
     }
 
-    unsafe fn release_tables(&mut self, range: PfnRange, free: &mut dyn FnMut(Pfn)) {
+    unsafe fn release_tables(&mut self, range: PfnRange, free: &mut Free<'_>) {
         self.with((), |kernel| kernel.release_tables(range, free));
     }
 
-    fn frame_refused(&mut self, frame: Pfn, reason: RangeErrorKind) {
-        self.with((), |kernel| kernel.frame_refused(frame, reason));
+    fn descriptors(&mut self) -> Option<&mut dyn Describe> {
+        Some(self)
+    }
+}
+
+// SAFETY: the kernel's methods write no memory of the engine.
+unsafe impl<K: TestMapping> Describe for ForwardingMapping<K> {
+    fn frames_needed(&self, range: PfnRange) -> u64 {
+        self.with(0, |kernel| kernel.descriptors_needed(range))
+    }
+
+    fn pageblocks_needed(&self, section: PfnRange) -> u64 {
+        self.with(0, |kernel| kernel.descriptor_pageblocks(section))
+    }
+
+    unsafe fn describe(&mut self, range: PfnRange, take: &mut dyn FnMut() -> Option<Pfn>) {
+        self.with((), |kernel| kernel.describe(range, take));
+    }
+
+    unsafe fn undescribe(&mut self, range: PfnRange, free: &mut Free<'_>) {
+        self.with((), |kernel| kernel.undescribe(range, free));
     }
 }
 

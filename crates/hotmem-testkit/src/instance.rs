@@ -4,7 +4,7 @@ use crate::memory::Memory;
 use crate::ranges::range;
 use crate::raw::RawRanges;
 use hotmem::{
-    AllocRequest, BootError, BootMap, BootRange, Frames, Hotplug, Mapping, NoHooks, OnlineType,
+    AllocRequest, BootError, BootMap, BootRange, Frames, Hotplug, Map, NoHooks, OnlineType,
     PfnRange, Platform, RegionId,
 };
 
@@ -25,7 +25,7 @@ pub fn boot<'f, P: Platform>(
 ///
 /// # Errors
 /// As [`Hotplug::bootstrap`].
-pub fn start<'f, 'm, P: Platform, M: Mapping>(
+pub fn start<'f, 'm, P: Platform, M: Map>(
     frames: &'f Frames<P>,
     mapping: M,
     map: impl Into<BootMap<'m>>,
@@ -49,7 +49,7 @@ pub fn plug<P: Platform>(hotplug: &mut Hotplug<'_, P>, frames: PfnRange) {
 ///
 /// # Panics
 /// Panics if the instance refuses.
-pub fn make_words<P: Platform, M: Mapping>(hotplug: &mut Hotplug<'_, P, M>, range: PfnRange) {
+pub fn make_words<P: Platform, M: Map>(hotplug: &mut Hotplug<'_, P, M>, range: PfnRange) {
     drop(hotplug.prepare_add(range).expect("the range is announced"));
 }
 
@@ -77,7 +77,7 @@ pub fn divide_two_pageblocks<P: Platform>(frames: &Frames<P>) -> Vec<PfnRange> {
 }
 
 /// Returns the range of a region, if the region is announced.
-pub fn region_range<P: Platform, M: Mapping>(
+pub fn region_range<P: Platform, M: Map>(
     hotplug: &Hotplug<'_, P, M>,
     region: RegionId,
 ) -> Option<PfnRange> {

@@ -2,7 +2,7 @@
 
 use hotmem::{
     AddError, AllocError, AllocRequest, Allocation, Counts, Frames, Hooks, Hotplug, Inconsistency,
-    Mapping, OnlineType, PfnRange, Platform, RangeError,
+    Map, OnlineType, PfnRange, Platform, RangeError,
 };
 
 /// Methods that allocate and free raw ranges, for tests that record owners themselves or that test
@@ -60,7 +60,7 @@ pub trait RawHotplugCalls {
     ) -> Result<(), AddError>;
 }
 
-impl<P: Platform, M: Mapping> RawHotplugCalls for Hotplug<'_, P, M> {
+impl<P: Platform, M: Map> RawHotplugCalls for Hotplug<'_, P, M> {
     fn detach_raw(&mut self, range: PfnRange) -> Result<(), RangeError> {
         // SAFETY: no test uses device memory.
         unsafe { self.detach(range) }

@@ -3,7 +3,7 @@
 use crate::ranges::{PAGEBLOCK, SECTION, numbers, pfn, range};
 use crate::raw::{RawRanges, Validated};
 use hotmem::{
-    Counts, Hotplug, Mapping, MemoryBlock, Metadata, NodeId, Pfn, PfnRange, Platform, Poisoned,
+    Counts, Hotplug, Map, MemoryBlock, Metadata, NodeId, Pfn, PfnRange, Platform, Poisoned,
     RangeErrorKind, RegionId, State, Zone, ZoneInfo,
 };
 use std::collections::BTreeSet;
@@ -39,7 +39,7 @@ impl Snapshot {
     /// # Panics
     /// Panics if the instance's state is inconsistent.
     #[must_use]
-    pub fn of<P: Platform, M: Mapping>(
+    pub fn of<P: Platform, M: Map>(
         hotplug: &Hotplug<'_, P, M>,
         size: u64,
         used: &[PfnRange],

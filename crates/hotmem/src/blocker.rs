@@ -52,7 +52,7 @@ pub enum BlockerKind {
         free: u64,
     },
     /// There are no free frames for the page tables that would map the memory again if its removal
-    /// were abandoned (see [`Mapping::remap_tables_needed`](crate::Mapping::remap_tables_needed)).
+    /// were abandoned (see [`Map::remap_tables_needed`](crate::Map::remap_tables_needed)).
     NoTables,
     /// The memory is not online, so it cannot be isolated.
     NotOnline,

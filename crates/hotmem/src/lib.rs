@@ -16,7 +16,7 @@
 //! - [`Frames`], the allocator, is `Sync` and lock-free: its methods take `&self` and may be called
 //!   from any context;
 //! - [`Hotplug`], the control path, is unique: its methods take `&mut self`, so the kernel puts it
-//!   behind a lock of its choice. It owns the kernel's [`Mapping`], which is `unsafe` to implement,
+//!   behind a lock of its choice. It owns the kernel's [`Map`], which is `unsafe` to implement,
 //!   and calls the kernel back through [`Hooks`], which are safe.
 //!
 //! No sequence of safe calls makes the engine hand out its own metadata, hand one frame to two
@@ -97,6 +97,7 @@ compile_error!("hotmem needs pointers of 32 or 64 bits");
 
 mod addr;
 mod blocker;
+mod descriptors;
 mod frames;
 pub mod geometry;
 mod hooks;
@@ -119,6 +120,7 @@ mod words;
 
 pub use addr::{AddrError, Bytes, Pfn, PfnRange};
 pub use blocker::{Blocker, BlockerKind};
+pub use descriptors::Describe;
 #[cfg(not(loom))]
 pub use frames::LentMemory;
 pub use frames::{
@@ -137,7 +139,7 @@ pub use invariant::{OrViolation, Violations, violated_invariants};
 #[cfg(feature = "internals")]
 #[doc(hidden)]
 pub use isolate::Isolation;
-pub use mapping::{AlwaysMapped, MAX_TABLE_RESERVE, Mapping, TABLE_RESERVE};
+pub use mapping::{AlwaysMapped, Map, TABLE_RESERVE};
 pub use platform::{OneCpu, Platform};
 pub use progress::Progress;
 pub use range_error::{RangeError, RangeErrorKind, Veto};

@@ -22,7 +22,7 @@ pub enum RangeErrorKind {
     /// The range is empty, or does not consist of whole pageblocks (2 MiB).
     Unaligned,
     /// The range ends above the memory that pointers of this target can address (4 GiB if they have
-    /// 32 bits), or is not within the [mappable range](crate::Mapping::mappable_range).
+    /// 32 bits), or is not within the [mappable range](crate::Map::mappable_range).
     Unreachable,
     /// The range is announced already.
     Announced,

@@ -1,8 +1,11 @@
-//! The kernel's `Mapping`: page tables for memory that the boot code has not mapped.
+//! The kernel's `Map`: page tables for memory that the boot code has not mapped.
 
 use core::ops::Range;
 use hotmem::geometry::PAGEBLOCK_FRAMES;
-use hotmem::{Bytes, Hotplug, Mapping, NoHooks, OneCpu, OnlineType, Pfn, PfnRange};
+use hotmem::{
+    Bytes, Describe, Hotplug, Map, NoHooks, OneCpu, OnlineType, Pfn, PfnRange, RangeError,
+    TABLE_RESERVE, Veto,
+};
 use hotmem_directmap::{Area, AreaError, Caching, DirectMap, tables_needed};
 use hotmem_embedding::{DIRECT_MAP, PrintedError, direct_map, flush_tlb, page_table_root};
 use hotmem_pgtable::{Flush, Table, Tables};
@@ -66,7 +69,7 @@ pub fn add_boot_ram(
 // SAFETY: `map` and `remap` write the entries for all of the range, or panic. `unmap` clears these
 // entries and flushes the TLB of the only processor. The direct map never moves, and nothing else
 // uses announced RAM.
-unsafe impl Mapping for KernelMapping {
+unsafe impl Map for KernelMapping {
     fn base(&self) -> *mut u8 {
         direct_map(0)
     }
@@ -75,8 +78,12 @@ unsafe impl Mapping for KernelMapping {
         PfnRange::with_len(Pfn::ZERO, DIRECT_MAP_SIZE.frames()).unwrap_or(PfnRange::EMPTY)
     }
 
-    fn tables_needed(&self, range: PfnRange) -> u64 {
-        tables_needed(range)
+    fn table_reserve(&self) -> u64 {
+        TABLE_RESERVE
+    }
+
+    fn tables_needed(&self, range: PfnRange) -> Result<u64, Veto> {
+        Ok(tables_needed(range))
     }
 
     unsafe fn map(&mut self, range: PfnRange, take_frame: &mut dyn FnMut() -> Option<Pfn>) {
@@ -89,11 +96,25 @@ unsafe impl Mapping for KernelMapping {
         self.direct_map.unmap(range).expect("the range is mapped");
     }
 
+    fn remap_tables_needed(&self, _: PfnRange) -> u64 {
+        0 // `unmap` keeps the page tables.
+    }
+
     unsafe fn remap(&mut self, range: PfnRange, _: &mut dyn FnMut() -> Option<Pfn>) {
         self.direct_map.map(range, Caching::WriteBack, || None).expect("the tables exist");
     }
 
-    unsafe fn release_tables(&mut self, range: PfnRange, free: &mut dyn FnMut(Pfn)) {
-        self.direct_map.release_tables(range, free);
+    unsafe fn release_tables(
+        &mut self,
+        range: PfnRange,
+        free: &mut dyn FnMut(Pfn) -> Result<(), RangeError>,
+    ) {
+        self.direct_map.release_tables(range, |table| {
+            free(table).expect("`map` has taken the table from the engine");
+        });
+    }
+
+    fn descriptors(&mut self) -> Option<&mut dyn Describe> {
+        None
     }
 }

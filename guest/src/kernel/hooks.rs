@@ -1,5 +1,5 @@
-//! Implements the engine's traits [`Mapping`] and [`Hooks`] for this kernel: the direct map, and
-//! the migration of the kernel's frames.
+//! Implements the engine's traits [`Map`], [`Describe`] and [`Hooks`] for this kernel: the direct
+//! map, the descriptors of RAM, and the migration of the kernel's frames.
 
 use super::balloon::BalloonMemory;
 use super::fatal::give_up;
@@ -11,7 +11,9 @@ use super::quiesce;
 use super::signal::other_cpus;
 use super::workload::Workload;
 use hotmem::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES};
-use hotmem::{Bytes, Hooks, Mapping, Migration, Pfn, PfnRange, Veto, Zone};
+use hotmem::{
+    Bytes, Describe, Hooks, Map, Migration, Pfn, PfnRange, RangeError, TABLE_RESERVE, Veto, Zone,
+};
 use hotmem_directmap::{Caching, tables_needed};
 use hotmem_guest::cmdline::Options;
 use hotmem_guest::descriptor::Owner;
@@ -59,13 +61,21 @@ impl KernelHooks {
 // SAFETY: `map` and `remap` map all of the range, or stop the guest. `unmap` clears the entries and
 // flushes all TLBs. The offset of the direct map never changes. A device has plugged memory before
 // the memory is added, and nothing else uses RAM that the engine manages.
-unsafe impl Mapping for KernelMapping {
+unsafe impl Map for KernelMapping {
     fn base(&self) -> *mut u8 {
         virt(0)
     }
 
-    fn tables_needed(&self, range: PfnRange) -> u64 {
-        tables_needed(range)
+    fn mappable_range(&self) -> PfnRange {
+        PfnRange::ALL
+    }
+
+    fn table_reserve(&self) -> u64 {
+        TABLE_RESERVE
+    }
+
+    fn tables_needed(&self, range: PfnRange) -> Result<u64, Veto> {
+        Ok(tables_needed(range))
     }
 
     unsafe fn map(&mut self, range: PfnRange, take_frame: &mut dyn FnMut() -> Option<Pfn>) {
@@ -75,33 +85,6 @@ unsafe impl Mapping for KernelMapping {
         let mapped = mapped.unwrap_or_else(|error| give_up(error));
         let words = Bytes(range.chunks(SECTION_FRAMES as u64).count() as u64 * ONLINE_BYTES);
         self.bytes_described = self.bytes_described + mapped + words;
-    }
-
-    fn descriptors_needed(&self, range: PfnRange) -> u64 {
-        let map = self.has_descriptors.then(|| self.space.descriptor_map());
-        map.map_or(0, |map| map.frames_needed(range))
-    }
-
-    fn descriptor_pageblocks(&self, _: PfnRange) -> u64 {
-        if self.has_descriptors {
-            DESCRIPTORS.frames_per_section() / PAGEBLOCK_FRAMES as u64
-        } else {
-            0
-        }
-    }
-
-    unsafe fn describe(&mut self, range: PfnRange, take_frame: &mut dyn FnMut() -> Option<Pfn>) {
-        if self.has_descriptors {
-            // `take_frame` returns `descriptors_needed` frames, and nothing is mapped where
-            // they lie, so `write` cannot fail.
-            let _ = self.write(range, &Owner::RAM, take_frame);
-        }
-    }
-
-    unsafe fn undescribe(&mut self, range: PfnRange, free: &mut dyn FnMut(Pfn)) {
-        if let Some(map) = self.map_of_ram() {
-            map.unmap_ram(range, flush_all, free);
-        }
     }
 
     unsafe fn unmap(&mut self, range: PfnRange) {
@@ -114,6 +97,10 @@ unsafe impl Mapping for KernelMapping {
         }
     }
 
+    fn remap_tables_needed(&self, _: PfnRange) -> u64 {
+        0 // `unmap` keeps the page tables.
+    }
+
     unsafe fn remap(&mut self, range: PfnRange, _: &mut dyn FnMut() -> Option<Pfn>) {
         // The page tables exist, because `unmap` of the same range has kept them.
         if let Err(error) = self.space.direct_map_mut().map(range, Caching::WriteBack, || None) {
@@ -124,9 +111,51 @@ unsafe impl Mapping for KernelMapping {
         }
     }
 
-    unsafe fn release_tables(&mut self, range: PfnRange, free: &mut dyn FnMut(Pfn)) {
-        self.space.direct_map_mut().release_tables(range, free);
+    unsafe fn release_tables(
+        &mut self,
+        range: PfnRange,
+        free: &mut dyn FnMut(Pfn) -> Result<(), RangeError>,
+    ) {
+        self.space.direct_map_mut().release_tables(range, |table| free_taken(table, free));
     }
+
+    fn descriptors(&mut self) -> Option<&mut dyn Describe> {
+        if self.has_descriptors { Some(self) } else { None }
+    }
+}
+
+// SAFETY: `describe` writes the descriptors of `range` and nothing else, and takes frames for them
+// and for the page tables that map them. `undescribe` passes each of these frames to `free` once,
+// after it has unmapped them and flushed all TLBs.
+unsafe impl Describe for KernelMapping {
+    fn frames_needed(&self, range: PfnRange) -> u64 {
+        self.space.descriptor_map().frames_needed(range)
+    }
+
+    fn pageblocks_needed(&self, _: PfnRange) -> u64 {
+        DESCRIPTORS.frames_per_section() / PAGEBLOCK_FRAMES as u64
+    }
+
+    unsafe fn describe(&mut self, range: PfnRange, take_frame: &mut dyn FnMut() -> Option<Pfn>) {
+        // `take_frame` returns `frames_needed` frames, and nothing is mapped where they lie, so
+        // `write` cannot fail.
+        let _ = self.write(range, &Owner::RAM, take_frame);
+    }
+
+    unsafe fn undescribe(
+        &mut self,
+        range: PfnRange,
+        free: &mut dyn FnMut(Pfn) -> Result<(), RangeError>,
+    ) {
+        let map = self.space.descriptor_map_mut();
+        map.unmap_ram(range, flush_all, &mut |frame| free_taken(frame, free));
+    }
+}
+
+/// Frees a frame that was taken for a page table or for descriptors. Stops the guest if the engine
+/// refuses the frame, because the frame then does not belong to this kernel.
+fn free_taken(frame: Pfn, free: &mut dyn FnMut(Pfn) -> Result<(), RangeError>) {
+    free(frame).unwrap_or_else(|refused| give_up(refused));
 }
 
 impl Hooks for KernelHooks {

@@ -1,6 +1,6 @@
 //! Counts how often the zone of a device's memory is contiguous, by a query after each change.
 
-use hotmem::{Hotplug, Mapping, NodeId, Pfn, PfnRange, Platform, State, ZoneInfo, ZonePart};
+use hotmem::{Hotplug, Map, NodeId, Pfn, PfnRange, Platform, State, ZoneInfo, ZonePart};
 use hotmem_guest::event::ZoneReport;
 
 /// A zone, and the results of the queries.
@@ -14,7 +14,7 @@ pub(crate) struct ZoneWatch {
 impl ZoneWatch {
     /// Returns the zone in which `range` is online, or `None` if it is offline. Low memory ends at
     /// `low_end`.
-    pub(crate) fn of_range<P: Platform, M: Mapping>(
+    pub(crate) fn of_range<P: Platform, M: Map>(
         range: PfnRange,
         low_end: Pfn,
         engine: &Hotplug<'_, P, M>,
@@ -35,7 +35,7 @@ impl ZoneWatch {
     }
 
     /// Queries whether the zone is contiguous, if any of its memory is online.
-    pub(crate) fn query<P: Platform, M: Mapping>(&mut self, engine: &Hotplug<'_, P, M>) {
+    pub(crate) fn query<P: Platform, M: Map>(&mut self, engine: &Hotplug<'_, P, M>) {
         let info = self.info(engine);
         if info.online != 0 {
             self.queries += 1;
@@ -44,7 +44,7 @@ impl ZoneWatch {
     }
 
     /// Returns the results since the last report, if there were any.
-    pub(crate) fn report<P: Platform, M: Mapping>(
+    pub(crate) fn report<P: Platform, M: Map>(
         &mut self,
         engine: &Hotplug<'_, P, M>,
     ) -> Option<ZoneReport> {
@@ -54,7 +54,7 @@ impl ZoneWatch {
         (asked != 0).then_some(ZoneReport { name: name(self.zone_part), info, asked, contiguous })
     }
 
-    fn info<P: Platform, M: Mapping>(&self, engine: &Hotplug<'_, P, M>) -> ZoneInfo {
+    fn info<P: Platform, M: Map>(&self, engine: &Hotplug<'_, P, M>) -> ZoneInfo {
         engine.zone(self.node, self.zone_part)
     }
 }

@@ -48,7 +48,8 @@ pub use error::HostedError;
 pub use reporter::{HostReporter, Running};
 
 use hotmem::{
-    BootError, BootMap, BootRange, Bytes, Frames, Hotplug, Mapping, NodeId, Pfn, PfnRange, Platform,
+    BootError, BootMap, BootRange, Bytes, Describe, Frames, Hotplug, Map, NodeId, Pfn, PfnRange,
+    Platform, RangeError, TABLE_RESERVE, Veto,
 };
 use mmu::Mmu;
 use reservation::Reservation;
@@ -288,7 +289,7 @@ pub struct HostMemory<'m> {
 // writable, and exists as long as `frames`. It covers boot memory and the hotplug range, except
 // after `Builder::unbacked`, whose caller ensures that the hotplug range is not accessed. Memory
 // that was returned to the host reads as zeros.
-unsafe impl Mapping for HostMemory<'_> {
+unsafe impl Map for HostMemory<'_> {
     fn base(&self) -> *mut u8 {
         std::ptr::with_exposed_provenance_mut(self.machine.memory.address())
     }
@@ -298,10 +299,37 @@ unsafe impl Mapping for HostMemory<'_> {
         PfnRange::new(boot.start(), boot.end().max(hotplug.end())).unwrap_or(boot)
     }
 
+    fn table_reserve(&self) -> u64 {
+        TABLE_RESERVE
+    }
+
+    fn tables_needed(&self, _: PfnRange) -> Result<u64, Veto> {
+        Ok(0)
+    }
+
+    unsafe fn map(&mut self, _: PfnRange, _: &mut dyn FnMut() -> Option<Pfn>) {}
+
     unsafe fn unmap(&mut self, range: PfnRange) {
         if self.returns_memory {
             self.machine.return_to_host(range);
         }
+    }
+
+    fn remap_tables_needed(&self, _: PfnRange) -> u64 {
+        0
+    }
+
+    unsafe fn remap(&mut self, _: PfnRange, _: &mut dyn FnMut() -> Option<Pfn>) {}
+
+    unsafe fn release_tables(
+        &mut self,
+        _: PfnRange,
+        _: &mut dyn FnMut(Pfn) -> Result<(), RangeError>,
+    ) {
+    }
+
+    fn descriptors(&mut self) -> Option<&mut dyn Describe> {
+        None
     }
 }
 

@@ -6,12 +6,12 @@ use crate::connectors::{Connectors, MAX_LIST_LEN};
 use crate::exchange::{Exchange, Exchanged};
 use crate::outcome::{Error, FinalState, Wait};
 use crate::table::Table;
-use hotmem::{Mapping, Platform, State};
+use hotmem::{Map, Platform, State};
 
 impl<'f, P: Platform> OpenRequest<'f, P> {
     /// Acquires candidates until there are enough of them. While a request is undone, acquires the
     /// connectors that it has released.
-    pub(super) fn acquire<M: Mapping, C: Connectors + ?Sized>(
+    pub(super) fn acquire<M: Map, C: Connectors + ?Sized>(
         &mut self,
         table: &mut Table<'_>,
         machine: &mut Machine<'_, 'f, P, M, C>,
@@ -80,7 +80,7 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
     }
 
     /// Handles an LMB that could not be acquired.
-    fn not_acquired<M: Mapping, C: Connectors + ?Sized>(
+    fn not_acquired<M: Map, C: Connectors + ?Sized>(
         &mut self,
         error: Error,
         position: u32,
@@ -132,7 +132,7 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
     }
 
     /// Returns the next taken LMB whose memory has been removed already.
-    fn next_released<M: Mapping, C: ?Sized>(
+    fn next_released<M: Map, C: ?Sized>(
         &mut self,
         table: &Table<'_>,
         machine: &Machine<'_, 'f, P, M, C>,

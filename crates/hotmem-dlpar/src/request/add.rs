@@ -7,13 +7,11 @@ use crate::connectors::Connectors;
 use crate::description::Change;
 use crate::outcome::{Error, FinalState};
 use crate::table::{Group, Stretch, Table};
-use hotmem::{
-    AddError, Mapping, OnlineType, PfnRange, Platform, RangeError, RangeErrorKind, State,
-};
+use hotmem::{AddError, Map, OnlineType, PfnRange, Platform, RangeError, RangeErrorKind, State};
 
 impl<'f, P: Platform> OpenRequest<'f, P> {
     /// Adds the memory of those taken LMBs that are not present in the engine yet.
-    pub(super) fn add_memory<M: Mapping, C: Connectors + ?Sized>(
+    pub(super) fn add_memory<M: Map, C: Connectors + ?Sized>(
         &mut self,
         table: &mut Table<'_>,
         machine: &mut Machine<'_, 'f, P, M, C>,
@@ -55,7 +53,7 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
 
     /// Handles a refusal of the engine: tries a smaller range, or first puts added memory online for
     /// its page tables, or gives up the LMB.
-    fn not_added<M: Mapping, C: Connectors + ?Sized>(
+    fn not_added<M: Map, C: Connectors + ?Sized>(
         &mut self,
         error: Error,
         stretch: &Stretch,
@@ -114,7 +112,7 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
 
     /// Puts the offline LMBs among the taken ones online: added LMBs as configured, LMBs that stay
     /// after a failed removal as they were online before.
-    pub(super) fn bring_online<M: Mapping, C: Connectors + ?Sized>(
+    pub(super) fn bring_online<M: Map, C: Connectors + ?Sized>(
         &mut self,
         table: &mut Table<'_>,
         machine: &mut Machine<'_, 'f, P, M, C>,
@@ -185,7 +183,7 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
     }
 
     /// Puts an LMB that could not be released online again as before.
-    pub(super) fn online_again<M: Mapping, C: Connectors + ?Sized>(
+    pub(super) fn online_again<M: Map, C: Connectors + ?Sized>(
         &mut self,
         position: u32,
         table: &mut Table<'_>,
@@ -210,7 +208,7 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
 
     /// Reports an LMB that was online in two zones and is in one zone now, because its memory was
     /// removed meanwhile.
-    fn check_zones<M: Mapping, C: Connectors + ?Sized>(
+    fn check_zones<M: Map, C: Connectors + ?Sized>(
         &mut self,
         position: u32,
         table: &mut Table<'_>,
@@ -225,7 +223,7 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
 
     /// Releases an acquired LMB that the engine does not accept. Then the request either continues
     /// without the LMB, or ends.
-    fn evict<M: Mapping, C: Connectors + ?Sized>(
+    fn evict<M: Map, C: Connectors + ?Sized>(
         &mut self,
         error: Error,
         position: u32,

@@ -7,7 +7,7 @@ use crate::description::Request;
 use crate::outcome::{Error, Failure, Progress, Summary, Wait};
 use core::ops::ControlFlow;
 use core::time::Duration;
-use hotmem::{Budget, Mapping, Platform};
+use hotmem::{Budget, Map, Platform};
 
 /// The state of [`Dlpar::carry_out`] after a poll.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -70,7 +70,7 @@ impl<'f, P: Platform> Dlpar<'_, 'f, P> {
     /// # Errors
     /// The reason why the request could not begin, or its last failure. [`Error::OtherInstance`] if
     /// the LMBs belong to another instance.
-    pub fn carry_out<M: Mapping, C: Connectors + ?Sized>(
+    pub fn carry_out<M: Map, C: Connectors + ?Sized>(
         &mut self,
         request: Request,
         machine: &mut Machine<'_, 'f, P, M, C>,

@@ -5,12 +5,12 @@ use crate::connectors::Connectors;
 use crate::exchange::{Exchange, Exchanged};
 use crate::outcome::{Error, FinalState};
 use crate::table::Table;
-use hotmem::{Mapping, PfnRange, Platform};
+use hotmem::{Map, PfnRange, Platform};
 
 impl<'f, P: Platform> OpenRequest<'f, P> {
     /// Checks that the engine allows the removal of the taken memory, and that each connector is in
     /// a state from which it can be released. Changes nothing.
-    pub(super) fn check<M: Mapping, C: Connectors + ?Sized>(
+    pub(super) fn check<M: Map, C: Connectors + ?Sized>(
         &mut self,
         table: &mut Table<'_>,
         machine: &mut Machine<'_, 'f, P, M, C>,
@@ -76,7 +76,7 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
     ///
     /// # Errors
     /// The error of the engine, and how many LMBs it was asked to remove.
-    fn check_memory<M: Mapping, C: ?Sized>(
+    fn check_memory<M: Map, C: ?Sized>(
         &self,
         position: u32,
         limit: u32,

@@ -7,11 +7,11 @@ use crate::description::Change;
 use crate::exchange;
 use crate::outcome::{Error, Failure, Progress, Summary, Wait};
 use crate::table::{Group, Table};
-use hotmem::{Mapping, Platform};
+use hotmem::{Map, Platform};
 
 impl<'f, P: Platform> OpenRequest<'f, P> {
     /// Writes the new properties to the device tree, the last step of a request.
-    pub(super) fn update<M: Mapping, C: Connectors + ?Sized>(
+    pub(super) fn update<M: Map, C: Connectors + ?Sized>(
         &mut self,
         table: &mut Table<'_>,
         machine: &mut Machine<'_, 'f, P, M, C>,

@@ -61,7 +61,7 @@ use crate::connectors::Connectors;
 use crate::description::Request;
 use crate::outcome::{Error, Progress, Wait};
 use crate::table::Table;
-use hotmem::{Budget, Frames, Hotplug, Mapping, OnlineType, Platform};
+use hotmem::{Budget, Frames, Hotplug, Map, OnlineType, Platform};
 use open::{Flow, OpenRequest, Step};
 
 /// The LMBs of a machine and the open request, of which there is at most one.
@@ -81,12 +81,12 @@ pub struct Dlpar<'t, 'f, P: Platform> {
 
 impl<'t, 'f, P: Platform> Dlpar<'t, 'f, P> {
     /// Binds the LMBs of a table to an instance.
-    pub fn new<M: Mapping>(table: Table<'t>, hotplug: &Hotplug<'f, P, M>) -> Dlpar<'t, 'f, P> {
+    pub fn new<M: Map>(table: Table<'t>, hotplug: &Hotplug<'f, P, M>) -> Dlpar<'t, 'f, P> {
         Dlpar { table, frames: hotplug.frames(), online: None, open_request: None }
     }
 
     /// Returns whether the LMBs belong to the instance that `hotplug` controls.
-    fn belongs_to<M: Mapping>(&self, hotplug: &Hotplug<'f, P, M>) -> bool {
+    fn belongs_to<M: Map>(&self, hotplug: &Hotplug<'f, P, M>) -> bool {
         core::ptr::eq(self.frames, hotplug.frames())
     }
 
@@ -145,7 +145,7 @@ impl<'t, 'f, P: Platform> Dlpar<'t, 'f, P> {
     ///
     /// Cost: proportional to the LMBs of the request; one word for every 64 LMBs of the table to
     /// find candidates; and the property, which is written as a whole.
-    pub fn poll<M: Mapping, C: Connectors + ?Sized>(
+    pub fn poll<M: Map, C: Connectors + ?Sized>(
         &mut self,
         machine: &mut Machine<'_, 'f, P, M, C>,
         budget: Budget,

@@ -8,12 +8,12 @@ use crate::connectors::Connectors;
 use crate::description::LmbSelection;
 use crate::outcome::{Error, FinalState, Wait};
 use crate::table::{Stretch, Table};
-use hotmem::{Blocker, Budget, Mapping, PfnRange, Platform, Progress, State};
+use hotmem::{Blocker, Budget, Map, PfnRange, Platform, Progress, State};
 
 impl<'f, P: Platform> OpenRequest<'f, P> {
     /// Takes candidates offline until enough are offline. While a request is undone, takes added
     /// LMBs offline.
-    pub(super) fn take_offline<M: Mapping, C: Connectors + ?Sized>(
+    pub(super) fn take_offline<M: Map, C: Connectors + ?Sized>(
         &mut self,
         table: &mut Table<'_>,
         machine: &mut Machine<'_, 'f, P, M, C>,
@@ -75,7 +75,7 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
 
     /// Begins to take offline as much of a stretch as is in one state and one announced range.
     /// Returns `None` if there was nothing to do for that part.
-    fn start_offlining<M: Mapping, C: ?Sized>(
+    fn start_offlining<M: Map, C: ?Sized>(
         &mut self,
         stretch: &Stretch,
         table: &mut Table<'_>,
@@ -120,7 +120,7 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
         }))
     }
 
-    fn continue_offlining<M: Mapping, C: Connectors + ?Sized>(
+    fn continue_offlining<M: Map, C: Connectors + ?Sized>(
         &mut self,
         mut offlining: OfflineStretch<'f, P>,
         table: &mut Table<'_>,
@@ -156,7 +156,7 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
     }
 
     /// Splits a range in which one LMB cannot go offline.
-    fn split_blocked_range<M: Mapping, C: Connectors + ?Sized>(
+    fn split_blocked_range<M: Map, C: Connectors + ?Sized>(
         &mut self,
         offlining: OfflineStretch<'f, P>,
         blocker: Blocker,
@@ -184,7 +184,7 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
 
     /// Records that the LMB at `position` cannot go offline. The LMBs below it go offline before
     /// this LMB is skipped.
-    fn record_blocked<M: Mapping, C: Connectors + ?Sized>(
+    fn record_blocked<M: Map, C: Connectors + ?Sized>(
         &mut self,
         error: Error,
         position: u32,
@@ -199,7 +199,7 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
     }
 
     /// Skips an LMB that cannot go offline. If the request is being undone, the LMB stays assigned.
-    fn skip_blocked<M: Mapping, C: Connectors + ?Sized>(
+    fn skip_blocked<M: Map, C: Connectors + ?Sized>(
         &mut self,
         error: Error,
         position: u32,

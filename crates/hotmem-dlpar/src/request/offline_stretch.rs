@@ -2,7 +2,7 @@
 
 use super::machine::Machine;
 use super::taken::FormerState;
-use hotmem::{Mapping, Offline, Platform};
+use hotmem::{Map, Offline, Platform};
 
 /// LMBs that are being taken offline.
 #[derive(Debug)]
@@ -15,7 +15,7 @@ pub(super) struct OfflineStretch<'f, P: Platform> {
 
 impl<'f, P: Platform> OfflineStretch<'f, P> {
     /// Cancels the offlining.
-    pub(super) fn cancel<M: Mapping, C: ?Sized>(self, machine: &mut Machine<'_, 'f, P, M, C>) {
+    pub(super) fn cancel<M: Map, C: ?Sized>(self, machine: &mut Machine<'_, 'f, P, M, C>) {
         self.offline.cancel(machine.hotplug, machine.hooks);
     }
 }

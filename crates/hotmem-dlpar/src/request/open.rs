@@ -10,7 +10,7 @@ use crate::exchange::Exchange;
 use crate::outcome::{Error, Progress, Summary, Wait};
 use crate::table::{Group, Table};
 use core::ops::Range;
-use hotmem::{Budget, Mapping, NodeId, Pfn, PfnRange, Platform, Removal};
+use hotmem::{Budget, Map, NodeId, Pfn, PfnRange, Platform, Removal};
 
 /// The open request.
 #[derive(Debug)]
@@ -116,7 +116,7 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
     }
 
     /// Continues the request, on the instance that the table belongs to.
-    pub(super) fn poll<M: Mapping, C: Connectors + ?Sized>(
+    pub(super) fn poll<M: Map, C: Connectors + ?Sized>(
         &mut self,
         table: &mut Table<'_>,
         machine: &mut Machine<'_, 'f, P, M, C>,

@@ -6,7 +6,7 @@ use crate::connectors::Connectors;
 use crate::exchange;
 use crate::outcome::Error;
 use crate::table::{Group, Table};
-use hotmem::{Hotplug, Mapping, OnlineType, PfnRange, Platform, State};
+use hotmem::{Hotplug, Map, OnlineType, PfnRange, Platform, State};
 
 impl Table<'_> {
     /// Takes up what a [`Dlpar`](super::Dlpar) has left that was dropped while a request was open.
@@ -29,7 +29,7 @@ impl Table<'_> {
     ///
     /// # Errors
     /// The first failure of the engine. All LMBs were handled nevertheless.
-    pub fn recover<P: Platform, M: Mapping, C: Connectors + ?Sized>(
+    pub fn recover<P: Platform, M: Map, C: Connectors + ?Sized>(
         &mut self,
         machine: &mut Machine<'_, '_, P, M, C>,
         online: OnlineType,
@@ -58,7 +58,7 @@ impl Table<'_> {
 
     /// Makes the memory absent whose removal was dropped. Records that the partition may have the
     /// connectors of these LMBs.
-    fn finish_removals<P: Platform, M: Mapping>(
+    fn finish_removals<P: Platform, M: Map>(
         &mut self,
         hotplug: &mut Hotplug<'_, P, M>,
     ) -> Result<(), Error> {
@@ -80,7 +80,7 @@ impl Table<'_> {
     }
 
     /// Puts all offline memory online.
-    fn online_again<P: Platform, M: Mapping, C: ?Sized>(
+    fn online_again<P: Platform, M: Map, C: ?Sized>(
         &self,
         machine: &mut Machine<'_, '_, P, M, C>,
         online: OnlineType,
@@ -110,7 +110,7 @@ impl Table<'_> {
 }
 
 /// Returns whether no part of `range` is present.
-fn is_absent<P: Platform, M: Mapping>(hotplug: &Hotplug<'_, P, M>, range: PfnRange) -> bool {
+fn is_absent<P: Platform, M: Map>(hotplug: &Hotplug<'_, P, M>, range: PfnRange) -> bool {
     let mut rest = range;
     while !rest.is_empty() {
         let (run, state) = hotplug.state_at(rest.start(), rest.end());

@@ -5,7 +5,7 @@ use crate::outcome::Error;
 use crate::table::{Group, Table};
 use hotmem::geometry::SECTION_FRAMES;
 use hotmem::{
-    AddError, AddRequest, Announce, AnnounceError, Hooks, Hotplug, Mapping, NodeId, OnlineType,
+    AddError, AddRequest, Announce, AnnounceError, Hooks, Hotplug, Map, NodeId, OnlineType,
     OrViolation, Pfn, PfnRange, Platform, RangeError, RangeErrorKind, State,
 };
 
@@ -27,7 +27,7 @@ impl Table<'_> {
     ///
     /// # Errors
     /// [`AnnounceError::NoMetadata`].
-    pub fn announce<P: Platform, M: Mapping>(
+    pub fn announce<P: Platform, M: Map>(
         &self,
         hotplug: &mut Hotplug<'_, P, M>,
     ) -> Result<(), AnnounceError> {
@@ -46,7 +46,7 @@ impl Table<'_> {
     ///
     /// # Errors
     /// The first failure. LMBs that were handled before stay online.
-    pub fn adopt<P: Platform, M: Mapping>(
+    pub fn adopt<P: Platform, M: Map>(
         &self,
         hotplug: &mut Hotplug<'_, P, M>,
         hooks: &mut dyn Hooks,
@@ -72,7 +72,7 @@ impl Table<'_> {
 /// one announced range and in sections without memory of other nodes. If the node is not known, or if
 /// the engine has no room for one more node, the memory comes to the first node that has memory
 /// online, as in Linux.
-pub(super) fn add<P: Platform, M: Mapping>(
+pub(super) fn add<P: Platform, M: Map>(
     hotplug: &mut Hotplug<'_, P, M>,
     table: &Table<'_>,
     first: u32,
@@ -119,7 +119,7 @@ pub(super) fn add<P: Platform, M: Mapping>(
 
 /// Returns the announced range that contains the first frame of an LMB. If there is no such range,
 /// announces one.
-fn announced<P: Platform, M: Mapping>(
+fn announced<P: Platform, M: Map>(
     hotplug: &mut Hotplug<'_, P, M>,
     table: &Table<'_>,
     position: u32,
@@ -135,12 +135,12 @@ fn announced<P: Platform, M: Mapping>(
 }
 
 /// Returns the first node that has memory online.
-pub(super) fn default_node<P: Platform, M: Mapping>(hotplug: &Hotplug<'_, P, M>) -> NodeId {
+pub(super) fn default_node<P: Platform, M: Map>(hotplug: &Hotplug<'_, P, M>) -> NodeId {
     hotplug.nodes().next().unwrap_or(NodeId::ZERO)
 }
 
 /// Returns the announced range that contains this frame.
-pub(super) fn region_at<P: Platform, M: Mapping>(
+pub(super) fn region_at<P: Platform, M: Map>(
     hotplug: &Hotplug<'_, P, M>,
     pfn: Pfn,
 ) -> Option<PfnRange> {
@@ -149,7 +149,7 @@ pub(super) fn region_at<P: Platform, M: Mapping>(
 
 /// Returns the range to announce for an LMB: the LMB, and its neighbours that can be added and are
 /// not announced either.
-fn range_to_announce<P: Platform, M: Mapping>(
+fn range_to_announce<P: Platform, M: Map>(
     hotplug: &Hotplug<'_, P, M>,
     table: &Table<'_>,
     position: u32,

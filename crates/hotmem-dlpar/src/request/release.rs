@@ -9,11 +9,11 @@ use crate::description::Change;
 use crate::exchange::{Exchange, Exchanged};
 use crate::outcome::{Error, FinalState};
 use crate::table::Table;
-use hotmem::{AddRequest, Mapping, PfnRange, Platform, State};
+use hotmem::{AddRequest, Map, PfnRange, Platform, State};
 
 impl<'f, P: Platform> OpenRequest<'f, P> {
     /// Releases the taken LMBs.
-    pub(super) fn release<M: Mapping, C: Connectors + ?Sized>(
+    pub(super) fn release<M: Map, C: Connectors + ?Sized>(
         &mut self,
         table: &mut Table<'_>,
         machine: &mut Machine<'_, 'f, P, M, C>,
@@ -76,7 +76,7 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
     ///
     /// # Errors
     /// The engine's error, and the number of LMBs whose removal was requested.
-    fn prepare<M: Mapping, C: ?Sized>(
+    fn prepare<M: Map, C: ?Sized>(
         &mut self,
         position: u32,
         limit: u32,
@@ -118,7 +118,7 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
     }
 
     /// Commits the part of the prepared removal below the cursor. The rest stays offline.
-    pub(super) fn commit_released<M: Mapping, C: Connectors + ?Sized>(
+    pub(super) fn commit_released<M: Map, C: Connectors + ?Sized>(
         &mut self,
         table: &mut Table<'_>,
         machine: &mut Machine<'_, 'f, P, M, C>,
@@ -167,7 +167,7 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
     }
 
     /// Handles a connector that could not be released.
-    fn refused<M: Mapping, C: Connectors + ?Sized>(
+    fn refused<M: Map, C: Connectors + ?Sized>(
         &mut self,
         error: ConnectorError,
         position: u32,
@@ -200,7 +200,7 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
     }
 
     /// Commits the prepared removal if this is its last LMB.
-    fn commit_if_last<M: Mapping, C: Connectors + ?Sized>(
+    fn commit_if_last<M: Map, C: Connectors + ?Sized>(
         &mut self,
         position: u32,
         table: &mut Table<'_>,
@@ -213,7 +213,7 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
     }
 
     /// Handles an LMB whose memory is offline and stays with the partition.
-    fn not_released<M: Mapping, C: Connectors + ?Sized>(
+    fn not_released<M: Map, C: Connectors + ?Sized>(
         &mut self,
         error: Error,
         position: u32,
@@ -248,7 +248,7 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
         }
     }
 
-    fn finish_releasing<M: Mapping, C: Connectors + ?Sized>(
+    fn finish_releasing<M: Map, C: Connectors + ?Sized>(
         &mut self,
         table: &mut Table<'_>,
         machine: &mut Machine<'_, 'f, P, M, C>,

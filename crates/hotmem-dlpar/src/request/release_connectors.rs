@@ -7,12 +7,12 @@ use crate::connectors::{Connectors, MAX_LIST_LEN};
 use crate::exchange::{Exchange, Exchanged};
 use crate::outcome::{Error, FinalState};
 use crate::table::Table;
-use hotmem::{Mapping, Platform};
+use hotmem::{Map, Platform};
 
 impl<'f, P: Platform> OpenRequest<'f, P> {
     /// Releases the connectors without memory among the LMBs that a removal names. This step comes
     /// before the release of LMBs with memory.
-    pub(super) fn release_connectors<M: Mapping, C: Connectors + ?Sized>(
+    pub(super) fn release_connectors<M: Map, C: Connectors + ?Sized>(
         &mut self,
         table: &mut Table<'_>,
         machine: &mut Machine<'_, 'f, P, M, C>,

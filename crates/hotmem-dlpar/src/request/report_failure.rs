@@ -6,7 +6,7 @@ use crate::description::{Change, LmbSelection};
 use crate::exchange;
 use crate::outcome::Wait;
 use crate::table::Table;
-use hotmem::{Mapping, Platform};
+use hotmem::{Map, Platform};
 
 impl<'f, P: Platform> OpenRequest<'f, P> {
     /// Unisolates an LMB that stays. This changes nothing in the partition, but tells the platform
@@ -16,7 +16,7 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
     /// Does nothing if the partition has lost one of the requested LMBs: the platform has that part
     /// of the memory, and QEMU 7.2 would abort when the host requests the memory again. Does
     /// nothing for requests by count, because the platform has not named any LMBs.
-    pub(super) fn report_failure<M: Mapping, C: Connectors + ?Sized>(
+    pub(super) fn report_failure<M: Map, C: Connectors + ?Sized>(
         &mut self,
         table: &Table<'_>,
         machine: &mut Machine<'_, 'f, P, M, C>,

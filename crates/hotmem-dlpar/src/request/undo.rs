@@ -6,7 +6,7 @@ use crate::connectors::Connectors;
 use crate::description::{Change, LmbSelection};
 use crate::outcome::{Error, FinalState, RefusedLmb};
 use crate::table::Table;
-use hotmem::{Mapping, Platform};
+use hotmem::{Map, Platform};
 
 impl<'f, P: Platform> OpenRequest<'f, P> {
     pub(super) fn cancel(&mut self) {
@@ -39,7 +39,7 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
     }
 
     /// Skips an LMB in a request by count, and fails any other request.
-    pub(super) fn skip_or_fail<M: Mapping, C: Connectors + ?Sized>(
+    pub(super) fn skip_or_fail<M: Map, C: Connectors + ?Sized>(
         &mut self,
         error: Error,
         final_state: FinalState,
@@ -60,7 +60,7 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
 
     /// Counts an LMB that the request could not change or restore, and reports the reason to the
     /// platform and the log.
-    pub(super) fn report_refused_lmb<M: Mapping, C: Connectors + ?Sized>(
+    pub(super) fn report_refused_lmb<M: Map, C: Connectors + ?Sized>(
         &mut self,
         final_state: FinalState,
         error: Error,
@@ -85,7 +85,7 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
     }
 
     /// Starts to undo the request.
-    pub(super) fn fail<M: Mapping, C: Connectors + ?Sized>(
+    pub(super) fn fail<M: Map, C: Connectors + ?Sized>(
         &mut self,
         error: Error,
         table: &mut Table<'_>,

@@ -2,7 +2,7 @@
 
 use crate::partition::LMB_FRAMES;
 use hotmem::{Hooks, Migration, Pfn, PfnRange, Veto, Zone, geometry};
-use hotmem_testkit::forwarding::TestMapping;
+use hotmem_testkit::forwarding::{Free, TestMapping};
 use std::collections::BTreeSet;
 
 const SECTION_FRAMES: u64 = geometry::SECTION_FRAMES as u64;
@@ -66,11 +66,11 @@ impl TestMapping for Kernel {
         }
     }
 
-    fn release_tables(&mut self, range: PfnRange, free: &mut dyn FnMut(Pfn)) {
+    fn release_tables(&mut self, range: PfnRange, free: &mut Free<'_>) {
         let is_unmapped =
             |number: u64| range.contains(Pfn::new(number).expect("the number is below the limit"));
         for (table, _) in self.table_frames.extract_if(.., |(_, start)| is_unmapped(*start)) {
-            free(table);
+            free(table).unwrap();
         }
     }
 
@@ -87,7 +87,7 @@ impl TestMapping for Kernel {
         );
     }
 
-    fn undescribe(&mut self, range: PfnRange, _: &mut dyn FnMut(Pfn)) {
+    fn undescribe(&mut self, range: PfnRange, _: &mut Free<'_>) {
         self.own_descriptors.retain(|&block| {
             !range.contains(Pfn::new(block).expect("the number is below the limit"))
         });

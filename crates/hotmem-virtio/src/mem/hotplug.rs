@@ -12,7 +12,7 @@ use crate::hull::hull;
 use crate::missing_frames::missing_frames;
 use core::fmt;
 use hotmem::{
-    AddError, Addition, Budget, Bytes, Frames, Hooks, Hotplug, Mapping, NodeId, OnlineType, Pfn,
+    AddError, Addition, Budget, Bytes, Frames, Hooks, Hotplug, Map, NodeId, OnlineType, Pfn,
     PfnRange, Platform, Progress, RangeError, RangeErrorKind, Removal, Shrink, ShrinkOptions,
     State,
 };
@@ -111,7 +111,7 @@ impl<'f, P: Platform> HotplugMemory<'f, P> {
     ///
     /// # Errors
     /// [`OtherInstance`] if `hotplug` is not the engine of the first call. Nothing has changed.
-    pub fn withdraw<M: Mapping, H: Hooks>(
+    pub fn withdraw<M: Map, H: Hooks>(
         &mut self,
         hotplug: &mut Hotplug<'f, P, M>,
         hooks: &mut H,
@@ -124,7 +124,7 @@ impl<'f, P: Platform> HotplugMemory<'f, P> {
     ///
     /// # Errors
     /// [`OtherInstance`] if `hotplug` is not the engine of the first call. Nothing has changed.
-    pub fn bind<'a, M: Mapping, H: Hooks>(
+    pub fn bind<'a, M: Map, H: Hooks>(
         &'a mut self,
         hotplug: &'a mut Hotplug<'f, P, M>,
         hooks: &'a mut H,
@@ -132,7 +132,7 @@ impl<'f, P: Platform> HotplugMemory<'f, P> {
         self.bind_to(hotplug, hooks)
     }
 
-    fn bind_to<'a, M: Mapping, H: Hooks>(
+    fn bind_to<'a, M: Map, H: Hooks>(
         &'a mut self,
         hotplug: &'a mut Hotplug<'f, P, M>,
         hooks: &'a mut H,
@@ -157,7 +157,7 @@ impl fmt::Display for OtherInstance {
 
 impl core::error::Error for OtherInstance {}
 
-impl<P: Platform, M: Mapping, H: Hooks> Memory for BoundMemory<'_, '_, P, M, H> {
+impl<P: Platform, M: Map, H: Hooks> Memory for BoundMemory<'_, '_, P, M, H> {
     fn announce(
         &mut self,
         region: PfnRange,
@@ -338,7 +338,7 @@ impl<P: Platform, M: Mapping, H: Hooks> Memory for BoundMemory<'_, '_, P, M, H> 
     }
 }
 
-impl<'f, P: Platform, M: Mapping, H: Hooks> BoundMemory<'_, 'f, P, M, H> {
+impl<'f, P: Platform, M: Map, H: Hooks> BoundMemory<'_, 'f, P, M, H> {
     /// Takes the prepared removal, or the lower part of a divided one.
     pub(super) fn take_removal(&mut self) -> Option<Removal<'f, P>> {
         let HotplugMemory { prepared_removal, upper_removal, .. } = self.memory;

@@ -5,7 +5,7 @@ use super::driver::Driver;
 use super::hotplug::{HotplugMemory, OtherInstance};
 use crate::dma::DmaMemory;
 use core::time::Duration;
-use hotmem::{Bytes, Hooks, Hotplug, Mapping, Platform};
+use hotmem::{Bytes, Hooks, Hotplug, Map, Platform};
 use virtio_drivers::transport::Transport;
 
 /// A virtio-mem device, its driver, and its memory manager: a [`Device`] with a [`HotplugMemory`],
@@ -39,7 +39,7 @@ impl<'f, T: Transport, P: Platform> HotplugDevice<'f, T, P> {
     ///
     /// # Errors
     /// `hotplug` is not the engine of the first call. Nothing has changed.
-    pub fn poll<M: Mapping, H: Hooks>(
+    pub fn poll<M: Map, H: Hooks>(
         &mut self,
         now: Duration,
         budget: u32,

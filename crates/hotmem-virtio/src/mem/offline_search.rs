@@ -1,14 +1,14 @@
 //! Searches a region for plugged memory that is offline.
 
 use super::memory::Unplug;
-use hotmem::{Hotplug, Mapping, Pfn, PfnRange, Platform, State, geometry::SECTION_FRAMES};
+use hotmem::{Hotplug, Map, Pfn, PfnRange, Platform, State, geometry::SECTION_FRAMES};
 
 /// The minimal size of a search window.
 const MIN_WINDOW_FRAMES: u64 = 64 * SECTION_FRAMES as u64;
 
 /// Returns the highest units in `within` whose memory is plugged and offline. Searches in windows from
 /// the top down. The next request continues below, so that no window is searched twice.
-pub(super) fn highest_offline<P: Platform, M: Mapping>(
+pub(super) fn highest_offline<P: Platform, M: Map>(
     hotplug: &Hotplug<'_, P, M>,
     within: PfnRange,
     unplug: Unplug,

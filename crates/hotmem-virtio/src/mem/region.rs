@@ -5,10 +5,10 @@ use super::memory::Obstacle;
 use super::reachable::Reachable;
 use hotmem::geometry::SECTION_FRAMES;
 use hotmem::{
-    Announce, AnnounceError, Group, Hooks, Mapping, NodeId, PfnRange, Platform, RangeErrorKind,
+    Announce, AnnounceError, Group, Hooks, Map, NodeId, PfnRange, Platform, RangeErrorKind,
 };
 
-impl<P: Platform, M: Mapping, H: Hooks> BoundMemory<'_, '_, P, M, H> {
+impl<P: Platform, M: Map, H: Hooks> BoundMemory<'_, '_, P, M, H> {
     /// Announces as much of `region` as can have memory of `node`, in whole units.
     ///
     /// A section has one node, and a device's region need not begin or end with a section. So the

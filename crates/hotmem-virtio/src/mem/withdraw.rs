@@ -4,9 +4,9 @@ use super::hotplug::BoundMemory;
 use super::memory::{Memory, Obstacle, Run, Unplug};
 use super::remaining::Remaining;
 use hotmem::geometry::{FRAME_SHIFT, PAGEBLOCK_FRAMES};
-use hotmem::{Bytes, Hooks, Mapping, PfnRange, Platform, Progress};
+use hotmem::{Bytes, Hooks, Map, PfnRange, Platform, Progress};
 
-impl<P: Platform, M: Mapping, H: Hooks> BoundMemory<'_, '_, P, M, H> {
+impl<P: Platform, M: Map, H: Hooks> BoundMemory<'_, '_, P, M, H> {
     /// Continues the removal of all memory of the device.
     pub(super) fn withdraw(&mut self) -> Progress<(), Remaining> {
         // Nobody plugs or unplugs the memory in transition any more.

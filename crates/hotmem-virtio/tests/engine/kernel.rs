@@ -5,7 +5,7 @@ use hotmem::geometry::PAGEBLOCK_FRAMES;
 use hotmem::{
     AllocRequest, Allocation, Frames, Hooks, Migration, OneCpu, Pfn, PfnRange, Veto, Zone,
 };
-use hotmem_testkit::forwarding::TestMapping;
+use hotmem_testkit::forwarding::{Free, TestMapping};
 use std::collections::BTreeSet;
 
 pub(crate) struct Kernel<'f> {
@@ -149,12 +149,12 @@ impl TestMapping for Kernel<'_> {
         }
     }
 
-    fn release_tables(&mut self, range: PfnRange, free: &mut dyn FnMut(Pfn)) {
+    fn release_tables(&mut self, range: PfnRange, free: &mut Free<'_>) {
         let blocks = pageblocks(range);
         self.tables.retain(|(block, table)| {
             let is_freed = blocks.contains(block);
             if is_freed {
-                free(*table);
+                free(*table).unwrap();
             }
             !is_freed
         });

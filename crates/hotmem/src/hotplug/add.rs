@@ -7,7 +7,7 @@ use super::spare_frames::SpareFrames;
 use crate::addr::{Bytes, PfnRange};
 use crate::frames::{AllocError, Frames};
 use crate::geometry::SECTION_FRAMES;
-use crate::mapping::Mapping;
+use crate::mapping::Map;
 use crate::origin::InstanceId;
 use crate::platform::Platform;
 use crate::range_error::{RangeError, RangeErrorKind};
@@ -73,7 +73,7 @@ pub enum AddError {
     },
 }
 
-impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
+impl<'f, P: Platform, M: Map> Hotplug<'f, P, M> {
     /// Prepares to add memory: allocates all memory that the commit will need. The memory itself
     /// need not be accessible yet.
     ///
@@ -83,7 +83,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     /// addition is dropped.
     ///
     /// For the case that no kernel memory is free, the engine keeps a reserve of one piece of each
-    /// kind of words, and [frames for page tables](Mapping::table_reserve). It refills the reserves
+    /// kind of words, and [frames for page tables](Map::table_reserve). It refills the reserves
     /// after each addition, and when kernel memory comes online.
     ///
     /// Words, and the page tables of memory without descriptors, come from boot memory as long as
@@ -116,9 +116,10 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         if let Some(other) = self.pageblock_of_other_node(range, node) {
             return Err(RangeErrorKind::OtherNode.at(other).into());
         }
-        self.mapping.can_map(range).map_err(|veto| RangeErrorKind::Vetoed(veto).at(range))?;
-        let descriptors = if device { 0 } else { self.mapping.descriptors_needed(range) };
-        let frames = self.mapping.tables_needed(range).saturating_add(descriptors);
+        let tables = self.mapping.tables_needed(range);
+        let tables = tables.map_err(|veto| RangeErrorKind::Vetoed(veto).at(range))?;
+        let descriptors = if device { 0 } else { self.descriptor_frames_needed(range) };
+        let frames = tables.saturating_add(descriptors);
         // A kernel may keep page tables after the memory that they map has been removed. In
         // hotplugged memory, such tables would prevent its removal. Descriptors are freed when the
         // memory that they describe is removed, so they need no boot memory.

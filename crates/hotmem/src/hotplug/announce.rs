@@ -4,7 +4,7 @@ use super::{Group, Hotplug};
 use crate::addr::{Bytes, PfnRange};
 use crate::geometry::SECTION_FRAMES;
 use crate::invariant::OrViolation;
-use crate::mapping::Mapping;
+use crate::mapping::Map;
 use crate::origin::unique;
 use crate::platform::Platform;
 use crate::range_error::{RangeError, RangeErrorKind};
@@ -53,7 +53,7 @@ pub enum AnnounceError {
     NoMetadata(Bytes),
 }
 
-impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
+impl<'f, P: Platform, M: Map> Hotplug<'f, P, M> {
     /// Announces a range of any size. The memory need not exist yet. The call allocates memory only
     /// for the list of ranges, and only when the list is full: 4 KiB for the next 63 ranges.
     ///

@@ -8,7 +8,7 @@ use super::Hotplug;
 use crate::addr::PfnRange;
 use crate::blocker::{Blocker, BlockerKind};
 use crate::geometry::{PAGEBLOCK_FRAMES, PFN_LIMIT, SECTION_FRAMES};
-use crate::mapping::Mapping;
+use crate::mapping::Map;
 use crate::platform::Platform;
 use crate::sync::Ordering;
 use crate::words::{Class, NodeId, Section, SectionPart, Zone};
@@ -51,7 +51,7 @@ pub enum MemoryBlockState {
     Device,
 }
 
-impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
+impl<P: Platform, M: Map> Hotplug<'_, P, M> {
     /// Returns the memory blocks that have present or device memory. Each is `frames` frames long
     /// and aligned to its size. `frames` is a power of two and at least a section, as in Linux;
     /// other numbers are rounded up.

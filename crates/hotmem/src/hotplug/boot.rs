@@ -15,13 +15,13 @@ use crate::addr::{Pfn, PfnRange};
 use crate::frames::{Frames, WORD_RESERVE, bitmap_frames, cpu_frames};
 use crate::geometry::{GROUP_FRAMES, SECTION_FRAMES, SECTION_MASK};
 use crate::invariant::{OrViolation, check_invariant};
-use crate::mapping::{MAX_TABLE_RESERVE, Mapping};
+use crate::mapping::{MAX_TABLE_RESERVE, Map};
 use crate::platform::Platform;
 use crate::sync::Ordering;
 use crate::words::DirectMap;
 use crate::words::{FrameSource, FrameSupply, NodeIndex, SectionPart, SectionRef};
 
-impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
+impl<'f, P: Platform, M: Map> Hotplug<'f, P, M> {
     /// Starts a machine with its boot memory. Boot memory is present, online for any allocation,
     /// and never removed or unmapped. It can go offline and come online again. A kernel that wants
     /// to remove some of the memory that it finds at boot leaves it out of the map, and adds it
@@ -30,10 +30,10 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     /// Cost: O(sections × ranges of the map). The call also zeroes the words (28 KiB for the first
     /// 8 GiB, and 12 KiB for each further 8 GiB) and writes the [records of CPUs](BootMap::cpus).
     /// If 36 KiB more are free, they become the word reserve, and as many frames more as
-    /// [`Mapping::table_reserve`] returns become the table reserve.
+    /// [`Map::table_reserve`] returns become the table reserve.
     ///
     /// # Safety
-    /// `map` is true. All of its RAM is mapped at the [base](Mapping::base) of `mapping`: RAM below
+    /// `map` is true. All of its RAM is mapped at the [base](Map::base) of `mapping`: RAM below
     /// [`mapped_below`](BootMap::mapped_below) is mapped now, and the rest is mapped before
     /// anything is allocated. RAM that the map does not list as reserved is used by nobody else,
     /// not even by another instance.

@@ -78,7 +78,7 @@ pub enum BootError {
     /// This RAM wraps, or lies beyond the 52 bits of a physical address.
     BeyondPhysicalLimit(BootRange),
     /// This RAM ends above the memory that pointers of this target can address (4 GiB if they have
-    /// 32 bits), or is not within the [mappable range](crate::Mapping::mappable_range).
+    /// 32 bits), or is not within the [mappable range](crate::Map::mappable_range).
     Unreachable(BootRange),
     /// The map names no whole frame of RAM.
     NoRam,

@@ -3,7 +3,7 @@
 use super::Hotplug;
 use crate::addr::PfnRange;
 use crate::geometry::SECTION_FRAMES;
-use crate::mapping::Mapping;
+use crate::mapping::Map;
 use crate::platform::Platform;
 use crate::range_error::{RangeError, RangeErrorKind};
 use crate::sync::Ordering;
@@ -12,7 +12,7 @@ use crate::words::{SectionPart, SectionRef};
 /// Pageblocks of a section, as a mask, and the reason to refuse them.
 pub(super) type RefusedBlocks = (u64, RangeErrorKind);
 
-impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
+impl<P: Platform, M: Map> Hotplug<'_, P, M> {
     /// Checks that `range` consists of whole pageblocks of one region, and that `refused` returns
     /// none of them. A pageblock outside a region or without words is refused for the reason
     /// `missing`.

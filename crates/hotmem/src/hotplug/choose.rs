@@ -14,11 +14,11 @@ use super::zone_part::ZonePart;
 use crate::addr::PfnRange;
 use crate::geometry::PAGEBLOCK_FRAMES;
 use crate::invariant::OrViolation;
-use crate::mapping::Mapping;
+use crate::mapping::Map;
 use crate::platform::Platform;
 use crate::words::{Announced, Class, NodeId, NodeIndex, RegionIndex, SectionPart, Zone};
 
-impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
+impl<P: Platform, M: Map> Hotplug<'_, P, M> {
     /// Chooses a zone for the first part of `range`. All of `range` is offline and in one region.
     /// Returns the zone, and the part that comes online in it. `planned` is what this request has
     /// already chosen, on all nodes.

@@ -14,56 +14,78 @@ use super::spare_frames::SpareFrames;
 use crate::addr::{Pfn, PfnRange};
 use crate::frames::descriptor_pageblocks;
 use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES, SECTION_PAGEBLOCKS};
-use crate::mapping::Mapping;
+use crate::mapping::Map;
 use crate::platform::Platform;
 use crate::range_error::{RangeError, RangeErrorKind};
 use crate::sync::Ordering;
 use crate::words::SectionPart;
 
-impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
+impl<P: Platform, M: Map> Hotplug<'_, P, M> {
     /// Has the kernel write the descriptors of `range`, which is about to be RAM. Takes frames for
     /// them from `spare`.
     pub(super) fn describe(&mut self, range: PfnRange, spare: &mut SpareFrames<'_, P>) {
-        for descriptor_blocks in planned_descriptor_pageblocks(range, &self.mapping) {
-            self.mark_descriptor_pageblocks(descriptor_blocks, true);
+        for section in range.chunks(SECTION_FRAMES as u64) {
+            if let Some(descriptor_blocks) = self.planned_descriptor_pageblocks(section) {
+                self.mark_descriptor_pageblocks(descriptor_blocks, true);
+            }
         }
-        // SAFETY: `range` is mapped and not online yet; the frames of `spare` were allocated for
-        // its descriptors.
-        unsafe { self.mapping.describe(range, &mut || spare.take()) };
+        if let Some(descriptors) = self.mapping.descriptors() {
+            // SAFETY: `range` is mapped and not online yet; the frames of `spare` were allocated
+            // for its descriptors.
+            unsafe { descriptors.describe(range, &mut || spare.take()) };
+        }
+    }
+
+    /// Returns the maximum number of frames that the descriptors of `range` need.
+    pub(super) fn descriptor_frames_needed(&mut self, range: PfnRange) -> u64 {
+        self.mapping.descriptors().map_or(0, |descriptors| descriptors.frames_needed(range))
     }
 
     /// Checks that the kernel will write the descriptors of `range` to no poisoned frame.
-    pub(super) fn check_descriptor_places(&self, range: PfnRange) -> Result<(), RangeError> {
-        let mut places = planned_descriptor_pageblocks(range, &self.mapping);
-        let poisoned = places.find_map(|place| self.poison_in(place));
+    pub(super) fn check_descriptor_places(&mut self, range: PfnRange) -> Result<(), RangeError> {
+        let poisoned = range.chunks(SECTION_FRAMES as u64).find_map(|section| {
+            let descriptor_blocks = self.planned_descriptor_pageblocks(section)?;
+            self.poison_in(descriptor_blocks)
+        });
         poisoned.map_or(Ok(()), |frame| Err(RangeErrorKind::Poisoned.at(frame)))
+    }
+
+    /// Returns the pageblocks of `section_range` in which the kernel will write descriptors: `None`
+    /// unless it is a whole section.
+    fn planned_descriptor_pageblocks(&mut self, section_range: PfnRange) -> Option<PfnRange> {
+        if section_range.frames() != SECTION_FRAMES as u64 {
+            return None;
+        }
+        let most = SECTION_PAGEBLOCKS as u64 - 1;
+        let pageblocks = self.mapping.descriptors()?.pageblocks_needed(section_range).min(most);
+        let frames = pageblocks * PAGEBLOCK_FRAMES as u64;
+        PfnRange::with_len(section_range.start(), frames).filter(|blocks| !blocks.is_empty())
     }
 
     /// Calls the kernel to remove the descriptors of `range`, which is no longer RAM.
     pub(super) fn undescribe(&mut self, range: PfnRange) {
         self.mark_descriptor_pageblocks(range, false);
-        // SAFETY: `range` was present, so it was described when it was added; and it is not online.
-        self.take_back(|mapping, free| unsafe { mapping.undescribe(range, free) });
+        self.take_back(|mapping, free| {
+            if let Some(descriptors) = mapping.descriptors() {
+                // SAFETY: `range` was present, so it was described when it was added; and it is not
+                // online.
+                unsafe { descriptors.undescribe(range, free) };
+            }
+        });
     }
 
     /// Frees the frames that `give_back` passes to its argument: frames that the kernel took for
-    /// page tables and descriptors. If some cannot be freed, reports the first of them to the
-    /// kernel.
-    pub(super) fn take_back(&mut self, give_back: impl FnOnce(&mut M, &mut dyn FnMut(Pfn))) {
+    /// page tables and descriptors.
+    pub(super) fn take_back(
+        &mut self,
+        give_back: impl FnOnce(&mut M, &mut dyn FnMut(Pfn) -> Result<(), RangeError>),
+    ) {
         let frames = self.frames;
-        let take_back = |frame| {
-            let range = PfnRange::with_len(frame, 1).ok_or(RangeErrorKind::Foreign)?;
-            frames.call().take_back_table(range).map_err(|error| error.kind)
-        };
-        let mut first_refused = None;
         give_back(&mut self.mapping, &mut |frame| {
-            if let Err(reason) = take_back(frame) {
-                first_refused.get_or_insert((frame, reason));
-            }
+            let range =
+                PfnRange::with_len(frame, 1).ok_or(RangeErrorKind::Foreign.at(PfnRange::EMPTY))?;
+            frames.call().take_back_table(range)
         });
-        if let Some((frame, reason)) = first_refused {
-            self.mapping.frame_refused(frame, reason);
-        }
     }
 
     /// Returns a pageblock of `range` that holds descriptors of memory outside `removed`, which is
@@ -105,20 +127,4 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
             section.blocks(blocks).for_each(|block| block.state().set_holds_descriptors(holds));
         }
     }
-}
-
-/// Returns the pageblocks of `range` in which the kernel will write descriptors.
-pub(super) fn planned_descriptor_pageblocks(
-    range: PfnRange,
-    mapping: &impl Mapping,
-) -> impl Iterator<Item = PfnRange> {
-    let whole_sections = range
-        .chunks(SECTION_FRAMES as u64)
-        .filter(|section| section.frames() == SECTION_FRAMES as u64);
-    whole_sections.filter_map(|section| {
-        let most = SECTION_PAGEBLOCKS as u64 - 1;
-        let frames = mapping.descriptor_pageblocks(section).min(most) * PAGEBLOCK_FRAMES as u64;
-        PfnRange::with_len(section.start(), frames)
-            .filter(|descriptor_blocks| !descriptor_blocks.is_empty())
-    })
 }

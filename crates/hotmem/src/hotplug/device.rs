@@ -15,12 +15,12 @@ use super::spare_frames::SpareFrames;
 use super::{AddError, Hotplug, OnlineType};
 use crate::addr::PfnRange;
 use crate::hooks::Hooks;
-use crate::mapping::Mapping;
+use crate::mapping::Map;
 use crate::platform::Platform;
 use crate::range_error::{RangeError, RangeErrorKind};
 use crate::words::{SectionPart, Zone};
 
-impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
+impl<'f, P: Platform, M: Map> Hotplug<'f, P, M> {
     /// Removes device memory: unmaps it and makes it absent. `range` stays announced.
     ///
     /// Cost: O(sections), and the unmapping.
@@ -86,7 +86,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     /// Asks the kernel whether `range` may come online for `kind`, and allocates frames for its
     /// descriptors.
     fn agree_to_describe(
-        &self,
+        &mut self,
         range: PfnRange,
         kind: OnlineType,
         hooks: &mut dyn Hooks,
@@ -94,7 +94,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         if kind != OnlineType::Offline {
             self.ask_to_go_online(range, kind, hooks)?;
         }
-        let frames = self.mapping.descriptors_needed(range);
+        let frames = self.descriptor_frames_needed(range);
         SpareFrames::allocate(self.frames, frames, false).map_err(|error| {
             if kind != OnlineType::Offline {
                 hooks.online_cancelled(range);

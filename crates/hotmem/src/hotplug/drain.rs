@@ -6,7 +6,7 @@ use crate::addr::PfnRange;
 use crate::blocker::{Blocker, BlockerKind};
 use crate::hooks::{Hooks, Migration};
 use crate::isolate::{Isolation, ParkedIsolation};
-use crate::mapping::Mapping;
+use crate::mapping::Map;
 use crate::platform::Platform;
 use crate::range_error::Veto;
 use crate::words::Zone;
@@ -97,7 +97,7 @@ impl<'f, P: Platform> ParkedWindow<'f, P> {
     }
 }
 
-impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
+impl<'f, P: Platform, M: Map> Hotplug<'f, P, M> {
     /// Isolates `window`. The frames in use in `window` have to move, and so do `more_live` frames
     /// of other windows. If there is not enough free memory elsewhere for all of them, or if the
     /// kernel refuses, `window` is released again.

@@ -17,7 +17,7 @@ use super::zone_part::ZonePart;
 use crate::addr::PfnRange;
 use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES, SECTION_MASK};
 use crate::invariant::OrViolation;
-use crate::mapping::Mapping;
+use crate::mapping::Map;
 use crate::platform::Platform;
 use crate::words::{Class, NodeIndex, SectionPart, SectionRef, Zone};
 
@@ -29,7 +29,7 @@ pub(super) enum Change {
     Offline,
 }
 
-impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
+impl<P: Platform, M: Map> Hotplug<'_, P, M> {
     /// Counts the holes of each section of `range` for each zone in which memory of the section is
     /// online for the first time, and no longer counts them for each zone in which none is online
     /// any more.

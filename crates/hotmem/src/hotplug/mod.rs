@@ -98,7 +98,7 @@ use crate::addr::{Pfn, PfnRange};
 use crate::frames::Frames;
 use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES, is_pageblocks};
 use crate::invariant::OrViolation;
-use crate::mapping::{AlwaysMapped, Mapping};
+use crate::mapping::{AlwaysMapped, Map};
 use crate::origin::InstanceId;
 use crate::platform::Platform;
 use crate::sync::Ordering;
@@ -110,7 +110,7 @@ use zone_counts::Zones;
 /// so the kernel puts the control path behind a lock of its choice. The frame allocator needs no
 /// lock.
 ///
-/// The control path owns the kernel's [mapping](crate::Mapping), so that no other code maps or
+/// The control path owns the kernel's [mapping](crate::Map), so that no other code maps or
 /// unmaps memory through that mapping.
 ///
 /// Context: any in which the kernel's own [`Hooks`](crate::Hooks) and mapping may run. The costs
@@ -129,7 +129,7 @@ impl<P, M> fmt::Debug for Hotplug<'_, P, M> {
     }
 }
 
-impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
+impl<'f, P: Platform, M: Map> Hotplug<'f, P, M> {
     pub(crate) fn without_memory(frames: &'f Frames<P>, mapping: M) -> Hotplug<'f, P, M> {
         let (zones, settings) = (Zones::default(), Settings::default());
         Hotplug { frames, mapping, zones, settings }
@@ -151,7 +151,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     ///
     /// # Safety
     /// Whatever the caller changes, the mapping must still be that of this instance and keep the
-    /// promises of [`Mapping`].
+    /// promises of [`Map`].
     pub unsafe fn mapping_mut(&mut self) -> &mut M {
         &mut self.mapping
     }

@@ -1,12 +1,12 @@
 //! Lists the nodes that have memory online.
 
 use super::Hotplug;
-use crate::mapping::Mapping;
+use crate::mapping::Map;
 use crate::platform::Platform;
 use crate::words::NodeId;
 use core::fmt;
 
-impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
+impl<P: Platform, M: Map> Hotplug<'_, P, M> {
     /// Returns the nodes that have memory online.
     pub fn nodes(&self) -> impl Iterator<Item = NodeId> {
         let nodes = self.words().nodes().filter(|&node| self.is_populated(node));

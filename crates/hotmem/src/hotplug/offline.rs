@@ -8,7 +8,7 @@ use crate::blocker::{Blocker, BlockerKind};
 use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES};
 use crate::hooks::Hooks;
 use crate::isolate::{Isolation, ParkedIsolation};
-use crate::mapping::Mapping;
+use crate::mapping::Map;
 use crate::origin::InstanceId;
 use crate::platform::Platform;
 use crate::progress::Progress;
@@ -62,7 +62,7 @@ struct Recount {
     frames: u64,
 }
 
-impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
+impl<'f, P: Platform, M: Map> Hotplug<'f, P, M> {
     /// Makes a request to take `range` offline. Nothing happens before the request is polled.
     ///
     /// Cost: O(sections).
@@ -99,7 +99,7 @@ impl<'f, P: Platform> Offline<'f, P> {
     ///
     /// Cost: up to the budget, O(sections) of the free memory and O(pageblocks) of the other
     /// memory.
-    pub fn poll<M: Mapping>(
+    pub fn poll<M: Map>(
         &mut self,
         hotplug: &mut Hotplug<'f, P, M>,
         hooks: &mut dyn Hooks,
@@ -116,7 +116,7 @@ impl<'f, P: Platform> Offline<'f, P> {
         progress
     }
 
-    fn advance<M: Mapping>(
+    fn advance<M: Map>(
         &mut self,
         hotplug: &mut Hotplug<'f, P, M>,
         hooks: &mut dyn Hooks,
@@ -229,7 +229,7 @@ impl<'f, P: Platform> Offline<'f, P> {
         })
     }
 
-    fn finish<M: Mapping>(
+    fn finish<M: Map>(
         &mut self,
         hotplug: &mut Hotplug<'f, P, M>,
         hooks: &mut dyn Hooks,
@@ -253,7 +253,7 @@ impl<'f, P: Platform> Offline<'f, P> {
     /// request began on another instance, drops it, which releases the memory too, but calls no hook.
     ///
     /// Cost: O(pageblocks) that are isolated.
-    pub fn cancel<M: Mapping>(self, hotplug: &mut Hotplug<'f, P, M>, hooks: &mut dyn Hooks) {
+    pub fn cancel<M: Map>(self, hotplug: &mut Hotplug<'f, P, M>, hooks: &mut dyn Hooks) {
         let Some(mut request) = self.of_instance(hotplug.frames) else { return };
         request.unpark(hooks);
         for isolated in request.take_isolated().into_iter().flatten() {

@@ -9,14 +9,14 @@ use super::{Hotplug, OnlineType};
 use crate::addr::PfnRange;
 use crate::frames::descriptor_pageblocks;
 use crate::hooks::Hooks;
-use crate::mapping::Mapping;
+use crate::mapping::Map;
 use crate::outlined::Outlined;
 use crate::platform::Platform;
 use crate::range_error::{RangeError, RangeErrorKind};
 use crate::sync::Ordering;
 use crate::words::{NodeSet, SectionPart, Zone};
 
-impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
+impl<P: Platform, M: Map> Hotplug<'_, P, M> {
     /// Puts all of `range` online for `kind`, or none of it. `None` stands for the type in [the
     /// settings](super::Settings). A driver passes the type that the request names, otherwise its
     /// own type, and `None` if there is neither.

@@ -2,13 +2,13 @@
 
 use super::Hotplug;
 use crate::addr::PfnRange;
-use crate::mapping::Mapping;
+use crate::mapping::Map;
 use crate::platform::Platform;
 use crate::range_error::RangeError;
 use crate::sync::Ordering;
 use crate::words::SectionPart;
 
-impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
+impl<P: Platform, M: Map> Hotplug<'_, P, M> {
     /// Pins `range`, so that the host does not take its RAM. Pin the memory that a device assigned
     /// to this machine may access at any time: such an access cannot wait until the host has given
     /// RAM back. Until `range` is [unpinned](Self::unpin), no part of it is reported, marked as

@@ -5,12 +5,12 @@ use crate::addr::{Pfn, PfnRange};
 #[cfg(doc)]
 use crate::blocker::BlockerKind;
 use crate::frames::Poisoned;
-use crate::mapping::Mapping;
+use crate::mapping::Map;
 use crate::platform::Platform;
 use crate::range_error::{RangeError, RangeErrorKind};
 use crate::sync::Ordering;
 
-impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
+impl<P: Platform, M: Map> Hotplug<'_, P, M> {
     /// Marks `frame` as poisoned by a hardware memory error. A free frame is
     /// [quarantined](Poisoned::Quarantined) at once, and an allocated frame when it is freed.
     /// Because the frame may be in a magazine, the engine calls [`Platform::drain_magazines`]. The

@@ -6,7 +6,7 @@ use crate::addr::{Pfn, PfnRange};
 use crate::frames::Frames;
 use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES};
 use crate::hooks::Hooks;
-use crate::mapping::Mapping;
+use crate::mapping::Map;
 use crate::origin::InstanceId;
 use crate::platform::Platform;
 use crate::range_error::{RangeError, RangeErrorKind};
@@ -34,7 +34,7 @@ pub struct Removal<'f, P: Platform> {
     tables: FrameList,
 }
 
-impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
+impl<'f, P: Platform, M: Map> Hotplug<'f, P, M> {
     /// Prepares the removal of `range`, which must be offline, and not boot memory: unmaps `range`. If
     /// the mapping frees page tables then, first allocates frames for mapping it again.
     ///
@@ -196,9 +196,9 @@ impl<'f, P: Platform> Removal<'f, P> {
     ///
     /// # Errors
     /// Returns the removal unchanged if a part of it holds
-    /// [descriptors of its own section](Mapping::descriptor_pageblocks) and `pfn` lies within a
+    /// [descriptors of its own section](crate::Describe::pageblocks_needed) and `pfn` lies within a
     /// section: the part above could stay, and its descriptors would be gone. Also if the mapping
-    /// [needs frames](Mapping::remap_tables_needed) to map the memory again: the two parts may need
+    /// [needs frames](Map::remap_tables_needed) to map the memory again: the two parts may need
     /// more than the whole, which shares tables.
     pub fn split_at(self, pfn: Pfn) -> Result<(Self, Self), Self> {
         let (below, above) = self.range.split_at(pfn.align_down(PAGEBLOCK_FRAMES as u64));

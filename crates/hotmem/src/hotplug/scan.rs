@@ -9,12 +9,12 @@ use super::zone_part::ZonePart;
 use crate::addr::PfnRange;
 use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES, mask};
 use crate::invariant::OrViolation;
-use crate::mapping::Mapping;
+use crate::mapping::Map;
 use crate::platform::Platform;
 use crate::sync::Ordering;
 use crate::words::{Class, NodeId, ReadCount, Search, SectionPart, Zone};
 
-impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
+impl<P: Platform, M: Map> Hotplug<'_, P, M> {
     /// Calls `each` with the runs of pageblocks that are online in a zone, the lowest first. A run
     /// contains only these pageblocks and holes that have descriptors, so a scan can read the
     /// descriptors of all its frames without a check.

@@ -14,7 +14,7 @@ use crate::geometry::{PAGEBLOCK_FRAMES, PFN_LIMIT, SECTION_FRAMES};
 use crate::hooks::Hooks;
 use crate::invariant::OrViolation;
 use crate::isolate::Isolation;
-use crate::mapping::Mapping;
+use crate::mapping::Map;
 use crate::origin::InstanceId;
 use crate::platform::Platform;
 use crate::progress::Progress;
@@ -102,7 +102,7 @@ impl<'f, P: Platform> Shrink<'f, P> {
     ///
     /// Cost: up to the budget, O(sections) of the free memory and O(pageblocks) of the other
     /// memory.
-    pub fn poll<M: Mapping>(
+    pub fn poll<M: Map>(
         &mut self,
         hotplug: &mut Hotplug<'f, P, M>,
         hooks: &mut dyn Hooks,
@@ -236,7 +236,7 @@ impl<'f, P: Platform> Shrink<'f, P> {
     /// instance, drops it: its memory stays isolated or held.
     ///
     /// Cost: O(pageblocks) of the isolated memory, and O(sections) of the offline memory.
-    pub fn cancel<M: Mapping>(mut self, hotplug: &mut Hotplug<'f, P, M>, hooks: &mut dyn Hooks) {
+    pub fn cancel<M: Map>(mut self, hotplug: &mut Hotplug<'f, P, M>, hooks: &mut dyn Hooks) {
         if self.instance.is_some_and(|instance| instance != hotplug.instance()) {
             return;
         }
@@ -260,7 +260,7 @@ impl<'f, P: Platform> Shrink<'f, P> {
     }
 
     /// Takes a drained window out of the allocator and adds it to `ready_run`.
-    fn add_to_ready<M: Mapping>(
+    fn add_to_ready<M: Map>(
         &mut self,
         window: Isolation<'f, P>,
         hotplug: &mut Hotplug<'f, P, M>,
@@ -279,7 +279,7 @@ impl<'f, P: Platform> Shrink<'f, P> {
 
     /// Isolates `window` for the shrink, unless it holds descriptors of memory that stays.
     /// `more_live` frames of other isolated memory have to move as well.
-    fn open_window<M: Mapping>(
+    fn open_window<M: Map>(
         &mut self,
         window: PfnRange,
         more_live: u64,
@@ -296,7 +296,7 @@ impl<'f, P: Platform> Shrink<'f, P> {
 
     /// Isolates the window right below the isolated memory, if the shrink will take that window and
     /// there is enough free memory elsewhere. Returns the window, and whether all of it was free.
-    fn isolate_more<M: Mapping>(
+    fn isolate_more<M: Map>(
         &mut self,
         hotplug: &mut Hotplug<'f, P, M>,
         hooks: &mut dyn Hooks,
@@ -317,7 +317,7 @@ impl<'f, P: Platform> Shrink<'f, P> {
     }
 
     /// Returns a pageblock of `window` that holds descriptors of memory that stays.
-    fn descriptors_of_others<M: Mapping>(
+    fn descriptors_of_others<M: Map>(
         &self,
         window: PfnRange,
         hotplug: &Hotplug<'f, P, M>,
@@ -331,7 +331,7 @@ impl<'f, P: Platform> Shrink<'f, P> {
 
     /// Handles isolated memory that cannot be drained. If it is larger than a unit, the shrink tries
     /// it again unit by unit; otherwise, it stays online.
-    fn give_up<M: Mapping>(
+    fn give_up<M: Map>(
         &mut self,
         window: Isolation<'f, P>,
         blocker: Blocker,
@@ -374,7 +374,7 @@ impl<'f, P: Platform> Shrink<'f, P> {
 
     /// Makes the next poll try the whole range again. Isolates a unit until then, unless the shrink
     /// is pending because of a veto, or because the kernel may need the unit's memory.
-    fn start_again<M: Mapping>(&mut self, hotplug: &mut Hotplug<'f, P, M>, hooks: &mut dyn Hooks) {
+    fn start_again<M: Map>(&mut self, hotplug: &mut Hotplug<'f, P, M>, hooks: &mut dyn Hooks) {
         let kind = self.blocker.take().map(|blocker| blocker.kind);
         if !matches!(kind, None | Some(BlockerKind::Veto(_) | BlockerKind::NotEnoughFree { .. })) {
             // The highest unit below the last one that was kept, or the highest of all.

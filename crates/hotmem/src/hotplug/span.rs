@@ -4,12 +4,12 @@ use super::Hotplug;
 use super::zone_part::ZonePart;
 use crate::addr::{Pfn, PfnRange};
 use crate::invariant::OrViolation;
-use crate::mapping::Mapping;
+use crate::mapping::Map;
 use crate::platform::Platform;
 use crate::sync::Ordering;
 use crate::words::{Class, NodeIndex, ReadCount, SectionRef, Zone};
 
-impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
+impl<P: Platform, M: Map> Hotplug<'_, P, M> {
     /// Returns the range from the first to the last online pageblock of a part of a node's memory.
     /// Cost: O(levels).
     pub(super) fn search_span(&self, node: NodeIndex, part: ZonePart) -> PfnRange {

@@ -5,7 +5,7 @@ use crate::addr::{Pfn, PfnRange};
 use crate::blocker::{Blocker, BlockerKind};
 use crate::geometry::SECTION_FRAMES;
 use crate::invariant::OrViolation;
-use crate::mapping::Mapping;
+use crate::mapping::Map;
 use crate::platform::Platform;
 use crate::sync::Ordering;
 use crate::words::SectionPart;
@@ -53,7 +53,7 @@ impl Untried {
     /// Returns the highest window of at most `max_frames` to take. Moves the end of the untried part
     /// down to the end of the window, or to its start if there is no window. Skips boot memory, which
     /// is never removed, and names it in `blocker` if that is `None`.
-    pub(super) fn next_window<P: Platform, M: Mapping>(
+    pub(super) fn next_window<P: Platform, M: Map>(
         &mut self,
         hotplug: &Hotplug<'_, P, M>,
         max_frames: u64,
@@ -70,7 +70,7 @@ impl Untried {
 
     /// Returns the highest online window: a whole section, the highest run of online units of one
     /// region in it, or a single unit.
-    fn next_online_window<P: Platform, M: Mapping>(
+    fn next_online_window<P: Platform, M: Map>(
         &mut self,
         hotplug: &Hotplug<'_, P, M>,
         max_frames: u64,
@@ -125,7 +125,7 @@ impl Untried {
     }
 }
 
-impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
+impl<P: Platform, M: Map> Hotplug<'_, P, M> {
     /// Returns whether all of `range` is online and lies in one region.
     fn is_online(&self, range: PfnRange) -> bool {
         let mut section_ranges = range.chunks(SECTION_FRAMES as u64);

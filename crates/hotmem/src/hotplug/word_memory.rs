@@ -6,7 +6,7 @@ use crate::addr::{Bytes, Pfn, PfnRange};
 use crate::frames::Frames;
 use crate::geometry::FRAME_SIZE;
 use crate::invariant::OrViolation;
-use crate::mapping::Mapping;
+use crate::mapping::Map;
 use crate::platform::Platform;
 use crate::words::{
     FrameSource, MAX_PIECE_FRAMES, NeededRuns, NoMemory, NodeIndex, SectionWords, fill_with_zeroes,
@@ -80,7 +80,7 @@ impl<P: Platform> Drop for ReservedRuns<'_, P> {
     }
 }
 
-impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
+impl<'f, P: Platform, M: Map> Hotplug<'f, P, M> {
     /// Makes the missing words of the sections of `range`, and the missing pieces of the directory
     /// that assigning these sections to `node` needs.
     ///

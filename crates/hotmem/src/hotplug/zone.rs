@@ -16,7 +16,7 @@ use super::zone_part::ZonePart;
 use super::{Hotplug, uniform_run};
 use crate::addr::PfnRange;
 use crate::invariant::OrViolation;
-use crate::mapping::Mapping;
+use crate::mapping::Map;
 use crate::platform::Platform;
 use crate::sync::Ordering;
 use crate::sync::untracked::AtomicU64;
@@ -42,7 +42,7 @@ pub struct ZoneInfo {
     pub contiguous: bool,
 }
 
-impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
+impl<P: Platform, M: Map> Hotplug<'_, P, M> {
     /// Returns the statistics of a part of a node's memory. A zone converts to a part:
     /// [`Zone::Kernel`] to [`ZonePart::Normal`], which is all kernel memory unless the platform
     /// gives a boundary.

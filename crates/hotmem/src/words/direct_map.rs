@@ -7,7 +7,7 @@ use crate::geometry::{FRAME_SHIFT, PHYS_ADDR_BITS};
 ///
 /// The engine accesses memory only through this mapping. It accesses only frames of RAM that it has
 /// claimed, and only to keep its own metadata in them or to fill them. The implementer of
-/// [`Mapping`](crate::Mapping) promises that these frames are mapped.
+/// [`Map`](crate::Map) promises that these frames are mapped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct DirectMap {
     /// The address at which physical address 0 is mapped, or would be mapped if it is not RAM.

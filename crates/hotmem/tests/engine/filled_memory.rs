@@ -6,8 +6,7 @@ use hotmem::{
 };
 use hotmem_testkit::RawRanges as _;
 use hotmem_testkit::Validated as _;
-use hotmem_testkit::forwarding::TestMapping;
-use hotmem_testkit::forwarding::{ForwardingMapping, with_kernel};
+use hotmem_testkit::forwarding::{ForwardingMapping, Free, TestMapping, with_kernel};
 use hotmem_testkit::{DISTANT_PFN, Memory, PAGEBLOCK, SECTION, numbers, range};
 use std::sync::atomic::Ordering;
 
@@ -152,8 +151,8 @@ impl TestMapping for Tables<'_> {
         }
     }
 
-    fn release_tables(&mut self, _: PfnRange, free: &mut dyn FnMut(Pfn)) {
-        self.tables.drain(..).for_each(free);
+    fn release_tables(&mut self, _: PfnRange, free: &mut Free<'_>) {
+        self.tables.drain(..).for_each(|table| free(table).unwrap());
     }
 }
 

@@ -4,9 +4,7 @@
 use hotmem::RangeErrorKind;
 use hotmem::*;
 use hotmem_testkit::RawRanges as _;
-use hotmem_testkit::forwarding::ForwardingMapping;
-use hotmem_testkit::forwarding::TestMapping;
-use hotmem_testkit::forwarding::with_kernel;
+use hotmem_testkit::forwarding::{ForwardingMapping, Free, TestMapping, with_kernel};
 use hotmem_testkit::{Cpus, DISTANT_PFN, Memory, SECTION, pfn, range};
 
 /// A kernel that frees these frames when memory is removed, and records the frames that are
@@ -19,17 +17,21 @@ struct Kernel {
 }
 
 impl TestMapping for Kernel {
-    fn undescribe(&mut self, _: PfnRange, free: &mut dyn FnMut(Pfn)) {
-        self.descriptors.drain(..).for_each(free);
+    fn undescribe(&mut self, _: PfnRange, free: &mut Free<'_>) {
+        self.refusals.extend(refused(&mut self.descriptors, free));
     }
 
-    fn release_tables(&mut self, _: PfnRange, free: &mut dyn FnMut(Pfn)) {
-        self.tables.drain(..).for_each(free);
+    fn release_tables(&mut self, _: PfnRange, free: &mut Free<'_>) {
+        self.refusals.extend(refused(&mut self.tables, free));
     }
+}
 
-    fn frame_refused(&mut self, frame: Pfn, reason: RangeErrorKind) {
-        self.refusals.push((frame, reason));
-    }
+/// Frees these frames. Returns those that were refused, and why.
+fn refused(frames: &mut Vec<Pfn>, free: &mut Free<'_>) -> Vec<(Pfn, RangeErrorKind)> {
+    frames
+        .drain(..)
+        .filter_map(|frame| free(frame).err().map(|error| (frame, error.kind)))
+        .collect()
 }
 
 impl Hooks for Kernel {}
@@ -53,22 +55,25 @@ fn add_and_remove(test: impl FnOnce(&Frames<Cpus>, &mut Kernel)) -> (Counts, Cou
 }
 
 #[test]
-fn frame_refused_names_the_first_refused_frame_of_a_call_and_the_reason() {
+fn free_returns_the_reason_for_each_frame_that_is_refused() {
     let mut frame = Pfn::ZERO;
     let (before, after, kernel) = add_and_remove(|frames, kernel| {
         frame = frames.alloc_range(AllocRequest::frames(1)).unwrap().start();
-        // The first refused frame of each call is reported: `frame`, which is freed twice, and
-        // `Pfn::LIMIT`. `DISTANT_PFN` is refused too, but later in the same call.
+        // `frame` is freed twice, and the other frames are no RAM.
         kernel.descriptors = vec![frame, frame, pfn(DISTANT_PFN)];
         kernel.tables = vec![Pfn::LIMIT];
     });
-    let refusals = [(frame, RangeErrorKind::NotAllocated), (Pfn::LIMIT, RangeErrorKind::Foreign)];
+    let refusals = [
+        (frame, RangeErrorKind::NotAllocated),
+        (pfn(DISTANT_PFN), RangeErrorKind::Foreign),
+        (Pfn::LIMIT, RangeErrorKind::Foreign),
+    ];
     assert_eq!(kernel.refusals, refusals);
     assert_eq!(before, after);
 }
 
 #[test]
-fn frame_refused_is_not_called_for_the_kernels_own_frames() {
+fn the_kernels_own_frames_are_not_refused() {
     let (before, after, kernel) = add_and_remove(|frames, kernel| {
         kernel.descriptors = vec![frames.alloc_range(AllocRequest::frames(1)).unwrap().start()];
         kernel.tables = vec![frames.alloc_range(AllocRequest::frames(1)).unwrap().start()];

@@ -45,22 +45,14 @@ fn ram_outside_the_mappable_range_is_refused_at_boot() {
     let refused = start(&frames, memory.mapping(), &[beyond]).err();
     assert_eq!(refused, Some(BootError::Unreachable(beyond)));
     // RAM below the mappable range is refused as well.
-    struct UpperSection(AlwaysMapped);
-    // SAFETY: the memory of `mappable_range` is a part of the memory that the inner mapping maps.
-    unsafe impl Mapping for UpperSection {
-        fn base(&self) -> *mut u8 {
-            self.0.base()
-        }
-        fn mappable_range(&self) -> PfnRange {
-            range(SECTION, SECTION)
-        }
-    }
+    // SAFETY: the memory of the upper section is readable and writable, and only the engine uses it.
+    let upper_section = || unsafe { AlwaysMapped::new(memory.start(), range(SECTION, SECTION)) };
     let [below] = ram(0, SECTION);
-    let refused = start(&frames, UpperSection(memory.mapping()), &[below]).err();
+    let refused = start(&frames, upper_section(), &[below]).err();
     assert_eq!(refused, Some(BootError::Unreachable(below)));
     assert_eq!(frames.counts(), Counts::default());
     let upper = ram(SECTION, SECTION);
-    start(&frames, UpperSection(memory.mapping()), &upper).unwrap();
+    start(&frames, upper_section(), &upper).unwrap();
     let owned = frames.alloc(AllocRequest::frames(1)).unwrap();
     assert!(owned.range().start() >= pfn(SECTION));
 }
@@ -70,7 +62,7 @@ fn a_mapping_may_be_a_trait_object() {
     let memory = Memory::new(4 * SECTION);
     let frames = Frames::new(OneCpu);
     let mut mapping = memory.mapping();
-    let mapping: &mut dyn Mapping = &mut mapping;
+    let mapping: &mut dyn Map = &mut mapping;
     let mut hotplug = start(&frames, mapping, &ram(0, BOOT_FRAMES)).unwrap();
     let hooks: &mut dyn Hooks = &mut NoHooks;
     let plugged = range(2 * SECTION, SECTION);

@@ -9,6 +9,8 @@ use hotmem_testkit::{make_words, range, start};
 const IS_SMALL_GEOMETRY: bool = cfg!(hotmem_geometry = "small");
 /// The number of frames in the table reserve.
 const RESERVE: u64 = if IS_SMALL_GEOMETRY { 4 } else { TABLE_RESERVE };
+/// The number of frames in the largest table reserve.
+const MAX_RESERVE: u64 = if IS_SMALL_GEOMETRY { 4 } else { 64 };
 /// The memory of a device: it needs more tables than the reserve has.
 const REGION: PfnRange =
     PfnRange::with_len(Pfn::new(SECTION).unwrap(), (RESERVE + 4) * TABLE_SPAN).unwrap();
@@ -173,7 +175,7 @@ fn the_table_reserve_is_metadata() {
     assert_eq!(words[1] - words[0], RESERVE, "the reserve is counted");
     let too_large = TableMapping::new(memory.mapping(), u64::MAX);
     let mut hotplug = start(&frames, too_large, &ram).unwrap();
-    assert_eq!(frames.counts().words - words[0], MAX_TABLE_RESERVE as u64);
+    assert_eq!(frames.counts().words - words[0], MAX_RESERVE);
     for metadata in frames.metadata().filter(|metadata| metadata.describes.is_empty()) {
         let refused = hotplug.poison(metadata.frames.start()).unwrap_err();
         assert_eq!(refused.kind, RangeErrorKind::Metadata);

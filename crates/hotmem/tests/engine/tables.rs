@@ -48,13 +48,18 @@ impl TableMapping {
     }
 }
 
+/// Returns the number of tables that map `range`.
+fn tables_of(range: PfnRange) -> u64 {
+    range.chunks(TABLE_SPAN).count() as u64
+}
+
 fn span_of(block: PfnRange) -> u64 {
     block.start().align_down(TABLE_SPAN).number()
 }
 
 // SAFETY: all of the memory is mapped by the inner mapping. Frames that `take` yields are kept until
 // they are released.
-unsafe impl Mapping for TableMapping {
+unsafe impl Map for TableMapping {
     fn base(&self) -> *mut u8 {
         self.memory.base()
     }
@@ -67,8 +72,8 @@ unsafe impl Mapping for TableMapping {
         self.table_reserve
     }
 
-    fn tables_needed(&self, range: PfnRange) -> u64 {
-        range.chunks(TABLE_SPAN).count() as u64
+    fn tables_needed(&self, range: PfnRange) -> Result<u64, Veto> {
+        Ok(tables_of(range))
     }
 
     unsafe fn map(&mut self, range: PfnRange, take: &mut dyn FnMut() -> Option<Pfn>) {
@@ -87,7 +92,7 @@ unsafe impl Mapping for TableMapping {
     }
 
     fn remap_tables_needed(&self, range: PfnRange) -> u64 {
-        if self.frees_on_unmap { self.tables_needed(range) } else { 0 }
+        if self.frees_on_unmap { tables_of(range) } else { 0 }
     }
 
     unsafe fn remap(&mut self, range: PfnRange, take: &mut dyn FnMut() -> Option<Pfn>) {
@@ -101,13 +106,17 @@ unsafe impl Mapping for TableMapping {
         }
     }
 
-    unsafe fn release_tables(&mut self, range: PfnRange, free: &mut dyn FnMut(Pfn)) {
+    unsafe fn release_tables(
+        &mut self,
+        range: PfnRange,
+        free: &mut dyn FnMut(Pfn) -> Result<(), RangeError>,
+    ) {
         if !self.frees_on_unmap {
-            self.remove(range, free);
+            self.remove(range, |frame| free(frame).expect("the engine has given this frame"));
         }
     }
 
-    fn frame_refused(&mut self, frame: Pfn, why: RangeErrorKind) {
-        panic!("{frame} was refused: {why:?}");
+    fn descriptors(&mut self) -> Option<&mut dyn Describe> {
+        None
     }
 }

@@ -6,6 +6,7 @@ use crate::model::{Block, DESCRIPTORS_OWNER, FrameState, Model, SIZE, TABLES_OWN
 use crate::model_request::ModelRequest;
 use fastrand::Rng;
 use hotmem::{Metadata, Pfn, PfnRange};
+use hotmem_testkit::forwarding::Free;
 use hotmem_testkit::{PAGEBLOCK, SECTION, numbers, pfn, range};
 use std::sync::atomic::Ordering;
 
@@ -177,7 +178,7 @@ impl Model<'_> {
         frame
     }
 
-    pub(crate) fn undescribe_all(&mut self, removed: PfnRange, free: &mut dyn FnMut(Pfn)) {
+    pub(crate) fn undescribe_all(&mut self, removed: PfnRange, free: &mut Free<'_>) {
         if self.descriptor_policy.is_none() {
             return;
         }
@@ -196,9 +197,9 @@ impl Model<'_> {
             {
                 DescriptorPlace::Frame(frame) => {
                     self.record_free(range(frame, 1));
-                    free(pfn(frame));
+                    free(pfn(frame)).unwrap();
                     // The engine refuses a frame that the kernel does not own.
-                    free(pfn(frame));
+                    free(pfn(frame)).unwrap_err();
                 }
                 DescriptorPlace::Boot | DescriptorPlace::Section => {}
             }

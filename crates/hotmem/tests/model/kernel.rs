@@ -5,7 +5,7 @@ use crate::model::{FrameState, Model, TABLES_OWNER, Tag};
 use crate::model_request::ModelRequest;
 use hotmem::{Hooks, Migration, NodeChoice, NodeId, Pfn, PfnRange, Veto, Zone};
 use hotmem_port::notify::Change;
-use hotmem_testkit::forwarding::TestMapping;
+use hotmem_testkit::forwarding::{Free, TestMapping};
 use hotmem_testkit::{PAGEBLOCK, SECTION, numbers, pfn, range};
 use std::sync::atomic::Ordering;
 
@@ -27,7 +27,7 @@ impl TestMapping for Model<'_> {
         self.describe_all(range, take);
     }
 
-    fn undescribe(&mut self, range: PfnRange, free: &mut dyn FnMut(Pfn)) {
+    fn undescribe(&mut self, range: PfnRange, free: &mut Free<'_>) {
         self.undescribe_all(range, free);
     }
 
@@ -61,7 +61,7 @@ impl TestMapping for Model<'_> {
         self.blocks_in(range).iter_mut().for_each(|block| block.mapped = true);
     }
 
-    fn release_tables(&mut self, removed: PfnRange, free: &mut dyn FnMut(Pfn)) {
+    fn release_tables(&mut self, removed: PfnRange, free: &mut Free<'_>) {
         let tables = std::mem::take(&mut self.tables);
         for (table, mapped) in tables {
             let is_needed = numbers(mapped)
@@ -72,9 +72,9 @@ impl TestMapping for Model<'_> {
                 self.tables.push((table, mapped));
             } else {
                 self.record_free(range(table, 1));
-                free(pfn(table));
+                free(pfn(table)).unwrap();
                 // Free the frame a second time: the engine must refuse it.
-                free(pfn(table));
+                free(pfn(table)).unwrap_err();
             }
         }
     }

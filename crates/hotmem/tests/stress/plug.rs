@@ -7,7 +7,7 @@ use hotmem::{
     Budget, Hooks, Hotplug, Migration, OnlineType, Pfn, PfnRange, Progress, Shrink, ShrinkOptions,
     State,
 };
-use hotmem_testkit::forwarding::{ForwardingMapping, TestMapping, with_kernel};
+use hotmem_testkit::forwarding::{ForwardingMapping, Free, TestMapping, with_kernel};
 use hotmem_testkit::{Cpus, PAGEBLOCK, SECTION, numbers, pfn, range};
 use std::fmt;
 
@@ -50,7 +50,7 @@ impl TestMapping for Kernel<'_, '_> {
         }
     }
 
-    fn undescribe(&mut self, range: PfnRange, _: &mut dyn FnMut(Pfn)) {
+    fn undescribe(&mut self, range: PfnRange, _: &mut Free<'_>) {
         self.allocations.remove_descriptors(range);
     }
 

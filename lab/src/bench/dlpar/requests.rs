@@ -1,7 +1,7 @@
 //! Carries out requests of `hotmem-dlpar`.
 
 use anyhow::{Result, bail};
-use hotmem::{Budget, Bytes, Mapping, OnlineType, Platform, geometry::PAGEBLOCK_FRAMES};
+use hotmem::{Budget, Bytes, Map, OnlineType, Platform, geometry::PAGEBLOCK_FRAMES};
 use hotmem_dlpar::{
     Connectors, Dlpar, DrcIndex, MAX_LIST_LEN, Machine, Progress, PropertyValue, Request,
 };
@@ -12,7 +12,7 @@ pub(super) const LMB_SIZE: Bytes = Bytes::mib(256);
 ///
 /// # Errors
 /// The request failed, or waits.
-pub(super) fn carry_out<'f, P: Platform, M: Mapping, C: Connectors>(
+pub(super) fn carry_out<'f, P: Platform, M: Map, C: Connectors>(
     request: Request,
     dlpar: &mut Dlpar<'_, 'f, P>,
     machine: &mut Machine<'_, 'f, P, M, C>,

@@ -22,7 +22,7 @@ pub struct Metadata {
 
 impl<P: Platform> Frames<P> {
     /// Returns all frames that hold the engine's own metadata, and all pageblocks that hold
-    /// [descriptors of their own section](crate::Mapping::descriptor_pageblocks). They are never
+    /// [descriptors of their own section](crate::Describe::pageblocks_needed). They are never
     /// free, reported or migrated. The result is a snapshot. Cost: O(sections).
     pub fn metadata(&self) -> impl Iterator<Item = Metadata> {
         let descriptors = self.words.sections().filter_map(descriptor_metadata);

@@ -7,8 +7,8 @@ mod self_hosted;
 use fastrand::Rng;
 use hotmem::*;
 use hotmem_testkit::forwarding::ForwardingMapping;
-use hotmem_testkit::forwarding::TestMapping;
 use hotmem_testkit::forwarding::with_kernel;
+use hotmem_testkit::forwarding::{Free, TestMapping};
 use hotmem_testkit::{Memory, PAGEBLOCK, SECTION, Snapshot, numbers, pfn, range};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -93,7 +93,7 @@ impl TestMapping for Kernel {
         }
     }
 
-    fn undescribe(&mut self, range: PfnRange, free: &mut dyn FnMut(Pfn)) {
+    fn undescribe(&mut self, range: PfnRange, free: &mut Free<'_>) {
         self.undescribe_calls += 1;
         for block in blocks(range) {
             match self
@@ -101,7 +101,7 @@ impl TestMapping for Kernel {
                 .remove(&block)
                 .expect("a pageblock that is undescribed has descriptors")
             {
-                Place::Frame(frame) => free(frame),
+                Place::Frame(frame) => free(frame).unwrap(),
                 Place::ItsSection if block % BLOCKS_PER_SECTION == 0 => {
                     let mut other_places =
                         self.descriptor_places.range(block..block + BLOCKS_PER_SECTION);
