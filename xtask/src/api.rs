@@ -26,7 +26,7 @@ const ENGINE: &str = "crates/hotmem/src";
 const DEFINING_CRATES: [&str; 3] =
     [ENGINE, "crates/hotmem-addr/src", "crates/hotmem-invariant/src"];
 /// The largest allowed size of the interface.
-const LIMITS: Counts = Counts { items: 81, functions: 108 };
+const LIMITS: Counts = Counts { items: 80, functions: 108 };
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Counts {

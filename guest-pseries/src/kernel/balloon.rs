@@ -7,7 +7,7 @@ use super::time;
 use core::fmt;
 use core::ptr::NonNull;
 use hotmem::geometry::PAGEBLOCK_FRAMES;
-use hotmem::report::{ReporterError, Settings};
+use hotmem::report::{ReporterError, ReporterSettings};
 use hotmem::{Bytes, OneCpu, Pfn, PfnRange};
 use hotmem_guest::to_usize;
 use hotmem_guest_pseries::pci::{Bridge, ConfigTokens};
@@ -107,7 +107,7 @@ impl Balloon {
         Queue::ALL.into_iter().for_each(|queue| self.device.suppress_interrupts(queue));
         let memory = place.insert(EngineMemory::new(&FRAMES, MIN_FREE.frames()));
         // An idle kernel does not need its free memory, so all of it may be reported.
-        let settings = Settings { keep_free: Bytes::ZERO, ..Settings::default() };
+        let settings = ReporterSettings { keep_free: Bytes::ZERO, ..ReporterSettings::default() };
         let features = self.device.driver().features();
         memory.report(features, Poison::None, settings).map_err(BalloonError::Reporter)?;
         write_event(&Event::Balloon { features: features.bits() });

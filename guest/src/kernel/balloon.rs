@@ -10,7 +10,7 @@ use super::queue_memory::queue_memory;
 use super::this_cpu::ThisCpu;
 use super::transport::{ConnectedDevice, DeviceTransport, InterruptMode};
 use core::time::Duration;
-use hotmem::report::Settings;
+use hotmem::report::ReporterSettings;
 use hotmem::{Bytes, PfnRange};
 use hotmem_guest::cmdline::Options;
 use hotmem_guest::event::Event;
@@ -87,8 +87,11 @@ impl Balloon {
         let memory = place.insert(EngineMemory::new(&FRAMES, MIN_FREE.frames()));
         // An idle kernel does not need its free memory, so all of it may be reported.
         let rate = options.report_rate;
-        let settings =
-            Settings { keep_free: Bytes::ZERO, max_per_second: rate, ..Settings::default() };
+        let settings = ReporterSettings {
+            keep_free: Bytes::ZERO,
+            max_per_second: rate,
+            ..ReporterSettings::default()
+        };
         memory.report(features, poison, settings).map_err(DeviceError::Reporter)
     }
 

@@ -2,10 +2,10 @@
 
 use super::waker::locked;
 use super::{Hosted, ThreadCpus};
-use hotmem::PfnRange;
 use hotmem::report::{
-    Batch, Contents, Reporter, ReporterError, Settings, Statistics, Step, Unanswered,
+    Batch, Reporter, ReporterError, ReporterSettings, Statistics, Step, Unanswered,
 };
+use hotmem::{Contents, PfnRange};
 use rustix::io::Errno;
 use std::{
     sync::{
@@ -37,7 +37,7 @@ impl Hosted {
     ///
     /// # Errors
     /// [`ReporterError`].
-    pub fn reporter(&self, settings: Settings) -> Result<HostReporter<'_>, ReporterError> {
+    pub fn reporter(&self, settings: ReporterSettings) -> Result<HostReporter<'_>, ReporterError> {
         // After `madvise`, memory reads as zeros.
         let reporter = Reporter::new(self.frames(), settings, Contents::Filled(0))?;
         Ok(HostReporter {
@@ -147,7 +147,7 @@ impl<'m> HostReporter<'m> {
             Step::Working => Wait::None,
             Step::Pending(time) => Wait::UntilTimeOrWake(time),
             // `Unanswered` means that another thread's `madvise` has not returned for
-            // `Settings::answer_timeout`. There is no device to reset, so this thread waits.
+            // `ReporterSettings::answer_timeout`. There is no device to reset, so this thread waits.
             Step::Ready(Err(Unanswered)) | Step::Idle => Wait::UntilWake,
         }
     }
@@ -212,7 +212,7 @@ mod tests {
             words(&machine, freed_first)[0].write_volatile(7);
         }
         drop(freed);
-        let reporter = machine.reporter(Settings::EAGER).unwrap();
+        let reporter = machine.reporter(ReporterSettings::EAGER).unwrap();
         reporter.settle();
         assert_eq!(frames.counts().reported, frames.counts().free_whole);
         let allocated = frames.alloc(AllocRequest::frames(512).movable().at(freed_start)).unwrap();
@@ -238,7 +238,7 @@ mod tests {
     #[test]
     fn the_reporter_discards_no_allocated_frame() {
         let machine = machine_with(Bytes::mib(64));
-        let eager = Settings { max_range_size: Bytes::mib(4), ..Settings::EAGER };
+        let eager = ReporterSettings { max_range_size: Bytes::mib(4), ..ReporterSettings::EAGER };
         let reporter = machine.reporter(eager).unwrap();
         thread::scope(|scope| {
             let _running = reporter.start(scope);

@@ -7,7 +7,7 @@ use axhal::time::monotonic_time;
 use axstd::println;
 use core::error::Error;
 use core::time::Duration;
-use hotmem::{Bytes, report::Settings};
+use hotmem::{Bytes, report::ReporterSettings};
 use hotmem_port::ConfigurablePlatform;
 use hotmem_virtio::balloon::{
     BalloonOptions, Device, Driver, EngineMemory, Failure, Features, InitError, Poison, Progress,
@@ -42,7 +42,7 @@ impl Reporting {
         };
         let device = Device::new(transport, queues, options)?;
         let mut memory = EngineMemory::new(&FRAMES, 0);
-        let settings = Settings { keep_free: Bytes::ZERO, ..Settings::EAGER };
+        let settings = ReporterSettings { keep_free: Bytes::ZERO, ..ReporterSettings::EAGER };
         memory.report(device.driver().features(), Poison::None, settings)?;
         Ok(Reporting { device, memory, printed_frames: 0 })
     }

@@ -5,7 +5,7 @@ use crate::clock::now;
 use crate::pci::{self, Transport};
 use alloc::boxed::Box;
 use core::error::Error;
-use hotmem::{Bytes, report::Settings};
+use hotmem::{Bytes, report::ReporterSettings};
 use hotmem_ostd_allocator::{Cpus, FRAMES};
 use hotmem_virtio::balloon::{
     BalloonOptions, Device, Driver, EngineMemory, Failure, Features, InitError, Poison, Progress,
@@ -40,7 +40,7 @@ impl Reporting {
         };
         let device = Device::new(transport, queues, options)?;
         let mut memory = EngineMemory::new(&FRAMES, 0);
-        let settings = Settings { keep_free: Bytes::ZERO, ..Settings::EAGER };
+        let settings = ReporterSettings { keep_free: Bytes::ZERO, ..ReporterSettings::EAGER };
         memory.report(device.driver().features(), Poison::None, settings)?;
         Ok(Reporting { device, memory, printed_frames: 0, printed_size: 0 })
     }

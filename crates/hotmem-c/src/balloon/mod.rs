@@ -30,7 +30,7 @@ use crate::slot::Slot;
 use crate::virtio_mem::{
     HOTMEM_STEP_AGAIN, HOTMEM_STEP_IDLE, HOTMEM_STEP_SEND, HOTMEM_STEP_WAIT, nanoseconds,
 };
-use ::hotmem::report::Settings;
+use ::hotmem::report::ReporterSettings;
 use ::hotmem::{Bytes, Migration};
 use core::time::Duration;
 use hotmem_virtio::balloon::{Action, Driver, EngineMemory, Features, Memory, Queue, Status, Step};
@@ -99,9 +99,9 @@ pub unsafe extern "C" fn hotmem_balloon_init(
         let options = unsafe { options.as_ref() }.copied().unwrap_or_default();
         let features = Features::from_bits(features).ok_or(Error(HOTMEM_EINVAL))?;
         let settings = if options.flags & HOTMEM_REPORT_EAGERLY != 0 {
-            Settings { keep_free: Bytes::ZERO, ..Settings::EAGER }
+            ReporterSettings { keep_free: Bytes::ZERO, ..ReporterSettings::EAGER }
         } else {
-            Settings::default()
+            ReporterSettings::default()
         };
         let make = || {
             let memory = EngineMemory::new(frames, options.min_free_frames);

@@ -17,10 +17,10 @@ use super::statistics::{MemoryStatistics, Statistic};
 use core::fmt;
 use core::time::Duration;
 use hotmem::geometry::{FRAME_SIZE, PAGEBLOCK_FRAMES, SECTION_FRAMES};
-use hotmem::report::{Batch, Contents, Reporter, ReporterError, Settings, Step, Unanswered};
+use hotmem::report::{Batch, Reporter, ReporterError, ReporterSettings, Step, Unanswered};
 use hotmem::{
-    AllocError, AllocRequest, Frames, LentMemory, Migration, OrViolation, Pfn, PfnRange, Platform,
-    Progress,
+    AllocError, AllocRequest, Contents, Frames, LentMemory, Migration, OrViolation, Pfn, PfnRange,
+    Platform, Progress,
 };
 
 /// The driver's memory manager. It allocates memory of the engine for one balloon device, and records
@@ -88,7 +88,7 @@ impl<'f, P: Platform> EngineMemory<'f, P> {
         &mut self,
         features: Features,
         poison: Poison,
-        settings: Settings,
+        settings: ReporterSettings,
     ) -> Result<(), ReporterError> {
         if !features.contains(Features::PAGE_REPORTING) {
             return Ok(());

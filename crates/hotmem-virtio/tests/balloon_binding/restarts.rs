@@ -7,7 +7,7 @@ use super::{ALL_FEATURES, FRAMES, NOW};
 use crate::device::DONE;
 use crate::memory::{Frame, TestMemory};
 use core::time::Duration;
-use hotmem::report::Settings;
+use hotmem::report::ReporterSettings;
 use hotmem::{AllocRequest, Bytes, Frames, OneCpu};
 use hotmem_testkit::{Cut, Ending, Exchange, SECTION, Validated as _, Work};
 use hotmem_virtio::balloon::{
@@ -307,7 +307,7 @@ fn the_engine_loses_nothing_by_a_restart_after_any_step() {
         let _hotplug = hotmem_testkit::boot(&frames, &ram, SECTION);
         let free_at_start = frames.counts().free;
         let mut memory = EngineMemory::new(&frames, 1024);
-        let settings = Settings { keep_free: Bytes::ZERO, ..Settings::EAGER };
+        let settings = ReporterSettings { keep_free: Bytes::ZERO, ..ReporterSettings::EAGER };
         memory.report(Features::PAGE_REPORTING, Poison::None, settings).unwrap();
         let mut kernel = Engine { frames: &frames, memory, free_at_start };
         let has_more = cut.make(&mut Cutting::begin(host, &mut kernel, service));

@@ -2,13 +2,14 @@
 
 use super::instance::{BLOCK, ONE_BLOCK, range};
 use super::{Instance, model};
-use crate::report::{Contents, Reporter, Settings, Step};
+use crate::frames::Contents;
+use crate::report::{Reporter, ReporterSettings, Step};
 use core::time::Duration;
 
 /// Returns settings that allow all free memory to be reported: a share of the few pageblocks would
 /// be 0.
-fn unlimited_settings() -> Settings {
-    Settings { reporting_divisor: 1, ..Settings::EAGER }
+fn unlimited_settings() -> ReporterSettings {
+    ReporterSettings { reporting_divisor: 1, ..ReporterSettings::EAGER }
 }
 
 /// Pins pageblock 0. Returns false if the host has a part of it.

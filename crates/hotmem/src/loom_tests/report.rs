@@ -4,17 +4,18 @@ use super::instance::{BLOCK, Held, LoomPlatform, ONE_BLOCK, ONE_FRAME, SECTION, 
 use super::{Instance, large_model, model, model_preemptions};
 use crate::addr::PfnRange;
 use crate::frames::AllocRequest;
+use crate::frames::Contents;
 use crate::hotplug::OnlineType;
 use crate::range_error::{RangeError, RangeErrorKind};
-use crate::report::{Batch, Contents, Reporter, Settings, Step};
+use crate::report::{Batch, Reporter, ReporterSettings, Step};
 use core::time::Duration;
 
 const NOW: Duration = Duration::ZERO;
 
 /// Returns settings that allow all free memory to be with the host at the same time. With the usual
 /// `reporting_divisor`, the limit would be 0, because a model has only a few pageblocks.
-fn unlimited_settings() -> Settings {
-    Settings { reporting_divisor: 1, ..Settings::EAGER }
+fn unlimited_settings() -> ReporterSettings {
+    ReporterSettings { reporting_divisor: 1, ..ReporterSettings::EAGER }
 }
 
 fn reporter(instance: &Instance) -> Reporter<'_, LoomPlatform> {

@@ -13,12 +13,13 @@
 //!
 //! A batch is *reporting* from the step that returns it until the kernel returns it. Memory that is
 //! reporting cannot be allocated: a request that only this memory could satisfy fails with
-//! [`Busy`](crate::AllocError::Busy). So at most a [share](Settings::reporting_divisor) of free
+//! [`Busy`](crate::AllocError::Busy). So at most a [share](ReporterSettings::reporting_divisor) of free
 //! memory is reporting at one time. If the host does not answer within
-//! [`Settings::answer_timeout`], the reporter asks the kernel to reset the host's device.
+//! [`ReporterSettings::answer_timeout`], the reporter asks the kernel to reset the host's device.
 //!
 //! ```
-//! use hotmem::report::{Contents, Reporter, Settings, Step};
+//! use hotmem::Contents;
+//! use hotmem::report::{Reporter, ReporterSettings, Step};
 //! # use hotmem::{AlwaysMapped, BootRange, Bytes, Frames, Hotplug, OneCpu, PfnRange};
 //! # use std::time::Duration;
 //! # static FRAMES: Frames<OneCpu> = Frames::new(OneCpu);
@@ -31,7 +32,7 @@
 //! #     let mapping = AlwaysMapped::new(base, PfnRange::from_bytes(0, Bytes::mib(64))?);
 //! #     Hotplug::bootstrap(&FRAMES, mapping, &ram)?
 //! # };
-//! let mut reporter = Reporter::new(&FRAMES, Settings::EAGER, Contents::Filled(0))?;
+//! let mut reporter = Reporter::new(&FRAMES, ReporterSettings::EAGER, Contents::Filled(0))?;
 //! let now = Duration::ZERO;
 //! while let Step::Ready(Ok(batch)) = reporter.step(now) {
 //!     for range in &batch {
@@ -58,11 +59,10 @@ mod round;
 mod settings;
 mod take;
 
-pub use crate::frames::Contents;
 pub use batch::{Batch, MAX_BATCH};
-pub use settings::Settings;
+pub use settings::ReporterSettings;
 
-use crate::frames::Frames;
+use crate::frames::{Contents, Frames};
 use crate::geometry::PAGEBLOCK_FRAMES;
 use crate::platform::Platform;
 use crate::progress::Progress;
@@ -77,9 +77,9 @@ pub struct Reporter<'f, P: Platform> {
     frames: &'f Frames<P>,
     /// How soon and how much the reporter reports. The kernel can change this at any time; a change
     /// takes effect in the next step.
-    pub settings: Settings,
+    pub settings: ReporterSettings,
     /// The settings of the last step.
-    last_settings: Settings,
+    last_settings: ReporterSettings,
     phase: Phase,
     /// The time of the last batch, and its number of pageblocks. The next batch is sent after the
     /// time that these take at the maximum rate.
@@ -115,7 +115,7 @@ pub struct Reporter<'f, P: Platform> {
 pub type Step = Progress<Result<Batch, Unanswered>, Duration>;
 
 /// The request to reset the host's device and then call [`Reporter::reset`]: memory is reporting,
-/// and the host has not answered for [`Settings::answer_timeout`].
+/// and the host has not answered for [`ReporterSettings::answer_timeout`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Unanswered;
 
@@ -171,7 +171,7 @@ impl<'f, P: Platform> Reporter<'f, P> {
     /// [`ReporterError`].
     pub fn new(
         frames: &'f Frames<P>,
-        settings: Settings,
+        settings: ReporterSettings,
         after: Contents,
     ) -> Result<Reporter<'f, P>, ReporterError> {
         let relied_on = frames.contents();
@@ -245,7 +245,7 @@ impl<'f, P: Platform> Reporter<'f, P> {
     }
 
     /// Frees the memory of this batch, which the host has refused. The reporter sends other batches
-    /// after a pause. After [`Settings::max_refusals`] refusals in a row, it switches itself off. If
+    /// after a pause. After [`ReporterSettings::max_refusals`] refusals in a row, it switches itself off. If
     /// another instance made the batch, drops it: see [`Batch`].
     pub fn failed(&mut self, batch: Batch, now: Duration) {
         let Some(batch) = batch.of_instance(self.frames) else { return };

@@ -11,7 +11,7 @@ const SECTION: u64 = (SECTION_FRAMES as u64) << FRAME_SHIFT;
 /// How soon and how much a [`Reporter`](super::Reporter) reports. A value outside its permitted
 /// range counts as the nearest permitted value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Settings {
+pub struct ReporterSettings {
     /// The maximum number of ranges in a batch: 1 to [`MAX_BATCH`]. A driver lowers this to the
     /// number that its host accepts.
     pub max_batch_ranges: usize,
@@ -54,14 +54,14 @@ pub struct Settings {
     pub max_refusals: u32,
 }
 
-impl Default for Settings {
-    fn default() -> Settings {
-        Settings::DEFAULT
+impl Default for ReporterSettings {
+    fn default() -> ReporterSettings {
+        ReporterSettings::DEFAULT
     }
 }
 
-impl Settings {
-    const DEFAULT: Settings = Settings {
+impl ReporterSettings {
+    const DEFAULT: ReporterSettings = ReporterSettings {
         max_batch_ranges: 32,
         max_range_size: Bytes(SECTION),
         max_reporting: Bytes::gib(1),
@@ -76,14 +76,14 @@ impl Settings {
         max_refusals: 8,
     };
 
-    /// Settings that report all free memory at once, as far as the
-    /// [`reporting_divisor`](Settings::reporting_divisor) allows.
-    pub const EAGER: Settings = Settings {
+    /// ReporterSettings that report all free memory at once, as far as the
+    /// [`reporting_divisor`](ReporterSettings::reporting_divisor) allows.
+    pub const EAGER: ReporterSettings = ReporterSettings {
         wake_delay: Duration::ZERO,
         min_free_time: Duration::ZERO,
         keep_free: Bytes::ZERO,
         max_reporting: Bytes::gib(1024),
-        ..Settings::DEFAULT
+        ..ReporterSettings::DEFAULT
     };
 
     pub(super) fn max_ranges(&self) -> usize {

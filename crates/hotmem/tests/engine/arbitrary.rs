@@ -9,7 +9,7 @@
 
 use fastrand::Rng;
 use hotmem::geometry::PFN_LIMIT;
-use hotmem::report::{Batch, Reporter, Settings, Step};
+use hotmem::report::{Batch, Reporter, ReporterSettings, Step};
 use hotmem::*;
 use hotmem_port::{CpuMagazine, FrameOwner, LinearMap, ReverseMap};
 use hotmem_testkit::{Memory, PAGEBLOCK, SECTION, Snapshot, env_number, pfn, range, start};
@@ -392,7 +392,8 @@ fn call<'f>(local: &mut Instance<'f>, other: &mut Instance<'f>, rng: &mut Rng) -
         },
         26 => {
             let Some(reporter) = &mut local.reporter else {
-                let made = Reporter::new(local.frames(), Settings::EAGER, Contents::Undefined);
+                let made =
+                    Reporter::new(local.frames(), ReporterSettings::EAGER, Contents::Undefined);
                 local.reporter = made.ok();
                 return false;
             };

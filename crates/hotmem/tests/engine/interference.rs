@@ -6,7 +6,7 @@
 
 use crate::instruction_count;
 use fastrand::Rng;
-use hotmem::report::{Batch, Contents, Reporter, Settings, Step};
+use hotmem::report::{Batch, Reporter, ReporterSettings, Step};
 use hotmem::*;
 use hotmem_testkit::{Cpus, Memory, PAGEBLOCK, RawRanges as _, SECTION, range};
 use std::time::Duration;
@@ -77,7 +77,7 @@ fn count(beside: &str) {
     let resized = range((BOOT_SECTIONS + TRAFFIC_SECTIONS) * SECTION, RESIZED_SECTIONS * SECTION);
     hotmem_testkit::plug(&mut hotplug, plugged);
     hotplug.announce(resized).unwrap();
-    let settings = Settings { reporting_divisor: 1, ..Settings::EAGER };
+    let settings = ReporterSettings { reporting_divisor: 1, ..ReporterSettings::EAGER };
     let mut reporter = Reporter::new(&frames, settings, Contents::Undefined).unwrap();
     let mut traffic = Traffic::new(&frames);
     let mut rng = Rng::with_seed(2);

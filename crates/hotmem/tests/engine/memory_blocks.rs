@@ -60,8 +60,9 @@ fn memory_that_is_reporting_or_being_added_does_not_count_as_going_offline() {
     hotplug.add(range(4 * SECTION, PAGEBLOCK)).unwrap();
     // Allow the reporter to give all free memory to the host. The default `reporting_divisor`
     // allows an eighth, which in the small test geometry is less than a pageblock.
-    let settings = report::Settings { reporting_divisor: 1, ..report::Settings::EAGER };
-    let contents = report::Contents::Undefined;
+    let settings =
+        report::ReporterSettings { reporting_divisor: 1, ..report::ReporterSettings::EAGER };
+    let contents = Contents::Undefined;
     let mut reporter = report::Reporter::new(&frames, settings, contents).unwrap();
     let report::Step::Ready(Ok(batch)) = reporter.step(std::time::Duration::ZERO) else {
         panic!("boot memory was not reported")

@@ -187,7 +187,7 @@ fn unreported_memory_is_searched_above_the_boundary_first() {
         let (frames, memory) = (Frames::new(OneCpu), Memory::new(MEMORY_FRAMES));
         let _hotplug = boot_and_plug(&frames, &memory);
         // While a reporter exists, requests prefer memory that is not reported.
-        let settings = report::Settings::default();
+        let settings = report::ReporterSettings::default();
         let _reporter = report::Reporter::new(&frames, settings, Contents::Undefined).unwrap();
         assert!(!is_low(frames.alloc_range(AllocRequest::frames(len)).unwrap()), "{len}");
     }

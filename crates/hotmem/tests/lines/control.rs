@@ -3,7 +3,7 @@
 
 use super::{MOVABLE, on_each, switch_to, with_instance};
 use hotmem::counted::take_accesses;
-use hotmem::report::{Reporter, Settings};
+use hotmem::report::{Reporter, ReporterSettings};
 use hotmem::*;
 use hotmem_testkit::{Cpus, DISTANT_PFN, RawRanges as _, SECTION, range};
 use std::time::Duration;
@@ -56,10 +56,10 @@ fn an_allocation_that_fails_makes_linear_loads() {
 #[test]
 fn reports_make_linear_loads() {
     check_linear_loads("reports", |frames, _| {
-        let settings = Settings {
+        let settings = ReporterSettings {
             wake_delay: Duration::ZERO,
             min_free_time: Duration::ZERO,
-            ..Settings::default()
+            ..ReporterSettings::default()
         };
         let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
         loop {

@@ -4,9 +4,9 @@ use crate::machine::Machine;
 use crate::model::{Block, FrameState, Model};
 use hotmem::geometry::FRAME_SIZE;
 use hotmem::report::{
-    Batch, Contents, MAX_BATCH, Reporter, ReporterError, Settings, Statistics, Step, Unanswered,
+    Batch, MAX_BATCH, Reporter, ReporterError, ReporterSettings, Statistics, Step, Unanswered,
 };
-use hotmem::{Bytes, PfnRange, RangeError, RangeErrorKind};
+use hotmem::{Bytes, Contents, PfnRange, RangeError, RangeErrorKind};
 use hotmem_testkit::{Cpus, PAGEBLOCK, SECTION, numbers};
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ const HINTS: usize = 6;
 /// The reporter, and the state that it must have.
 pub(crate) struct Reporting<'f> {
     reporter: Option<Reporter<'f, Cpus>>,
-    settings: Settings,
+    settings: ReporterSettings,
     now: Duration,
     is_on: bool,
     refusals: u32,
@@ -39,7 +39,7 @@ impl Reporting<'_> {
     pub(crate) fn new() -> Self {
         Reporting {
             reporter: None,
-            settings: Settings::EAGER,
+            settings: ReporterSettings::EAGER,
             now: Duration::ZERO,
             is_on: false,
             refusals: 0,
@@ -345,14 +345,14 @@ impl Model<'_> {
         })
     }
 
-    fn random_settings(&mut self) -> Settings {
+    fn random_settings(&mut self) -> ReporterSettings {
         let rng = &mut self.rng;
         let random_size = |rng: &mut fastrand::Rng| match rng.bool() {
             true => Bytes::ZERO,
             false => Bytes(rng.u64(..8) * PAGEBLOCK * FRAME_SIZE),
         };
         let random_delay = |rng: &mut fastrand::Rng| Duration::from_millis(rng.u64(..8) / 4 * 5);
-        Settings {
+        ReporterSettings {
             max_batch_ranges: rng.usize(..6),
             max_range_size: Bytes(rng.u64(..2 * SECTION * FRAME_SIZE)),
             max_reporting: Bytes(rng.u64(..4 * SECTION * FRAME_SIZE)),
@@ -364,12 +364,12 @@ impl Model<'_> {
             keep_free: random_size(rng),
             retry_pause: random_delay(rng),
             max_refusals: rng.u32(1..5),
-            ..Settings::default()
+            ..ReporterSettings::default()
         }
     }
 }
 
 /// Returns the number of pageblocks that may be reporting at the same time.
-fn reporting_limit(settings: &Settings) -> u64 {
+fn reporting_limit(settings: &ReporterSettings) -> u64 {
     (settings.max_reporting.0 / (PAGEBLOCK * FRAME_SIZE)).max(1)
 }

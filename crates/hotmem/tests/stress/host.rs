@@ -4,8 +4,8 @@
 use crate::allocations::Allocations;
 use crate::{BOOT_SECTIONS, WORKERS};
 use fastrand::Rng;
-use hotmem::report::{Batch, Contents, Reporter, Settings, Step};
-use hotmem::{Bytes, geometry::FRAME_SIZE};
+use hotmem::report::{Batch, Reporter, ReporterSettings, Step};
+use hotmem::{Bytes, Contents, geometry::FRAME_SIZE};
 use hotmem_testkit::Validated as _;
 use hotmem_testkit::{Cpus, PAGEBLOCK, SECTION, numbers};
 use std::fmt;
@@ -34,13 +34,13 @@ struct HostCounts {
 
 /// Returns settings that limit the reporting memory, so that limited rounds always find free
 /// memory.
-fn settings() -> Settings {
-    Settings {
+fn settings() -> ReporterSettings {
+    ReporterSettings {
         max_reporting: Bytes(BOOT_SECTIONS * SECTION / 4 * FRAME_SIZE),
         reporting_divisor: 1,
         retry_pause: Duration::ZERO,
         max_refusals: u32::MAX,
-        ..Settings::EAGER
+        ..ReporterSettings::EAGER
     }
 }
 
@@ -65,7 +65,7 @@ impl<'f, 's> Host<'f, 's> {
                     Bytes(self.rng.u64(1..=SECTION / PAGEBLOCK) * PAGEBLOCK * FRAME_SIZE);
                 let max_batch_ranges = self.rng.usize(1..=8);
                 let reporting_divisor = [1, 8][self.rng.usize(..2)];
-                let settings = Settings {
+                let settings = ReporterSettings {
                     min_free_time,
                     max_range_size,
                     max_batch_ranges,

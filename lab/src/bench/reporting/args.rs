@@ -2,7 +2,7 @@
 
 use super::page_fault::{Machine, Plan};
 use crate::{qemu::Accel, size};
-use hotmem::{Bytes, report::Settings};
+use hotmem::{Bytes, report::ReporterSettings};
 use std::{path::PathBuf, time::Duration};
 
 /// Arguments of `hotmem bench reporting`.
@@ -67,7 +67,7 @@ pub(super) enum Case {
 /// Returns the shortest rest in milliseconds during which memory is reported. A reporter scans
 /// once in each `min_free_time`, and reports memory that two scans have found free.
 fn min_rest_ms() -> i64 {
-    let Settings { wake_delay, min_free_time, .. } = Settings::default();
+    let ReporterSettings { wake_delay, min_free_time, .. } = ReporterSettings::default();
     i64::try_from((wake_delay + 2 * min_free_time).as_millis()).unwrap_or(i64::MAX)
 }
 

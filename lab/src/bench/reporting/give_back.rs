@@ -2,7 +2,7 @@
 
 use crate::{hosted::Hosted, qemu::host, resident};
 use anyhow::{Context, Result, ensure};
-use hotmem::{AllocRequest, Bytes, NoHooks, OnlineType, report::Settings};
+use hotmem::{AllocRequest, Bytes, NoHooks, OnlineType, report::ReporterSettings};
 use std::{fmt, time::Instant};
 
 /// The way in which memory is given back.
@@ -40,7 +40,7 @@ pub(super) fn measure(subject: Subject, size: Bytes) -> Result<f64> {
     hotplug.announce(hotplug_range)?;
     hotplug.add(hotplug_range)?;
     hotplug.online(hotplug_range, OnlineType::Movable, &mut NoHooks)?;
-    let reporter = machine.reporter(Settings::EAGER)?;
+    let reporter = machine.reporter(ReporterSettings::EAGER)?;
     reporter.set_on(false);
 
     let mut frames = Vec::with_capacity(usize::try_from(size.frames())?);

@@ -213,7 +213,7 @@ pub(super) fn run_case(args: &CaseArgs) -> Result<()> {
 mod tests {
     use super::*;
     use crate::bench::parsed;
-    use hotmem::{Bytes, report::Settings};
+    use hotmem::{Bytes, report::ReporterSettings};
 
     #[test]
     fn each_subject_of_both_cases_can_be_measured() {
@@ -232,7 +232,7 @@ mod tests {
     #[test]
     fn a_rest_in_which_nothing_can_be_reported_is_refused() {
         let command = <Args as clap::Args>::augment_args(clap::Command::new("bench"));
-        let Settings { wake_delay, min_free_time, .. } = Settings::default();
+        let ReporterSettings { wake_delay, min_free_time, .. } = ReporterSettings::default();
         let too_short = (wake_delay + min_free_time).as_millis().to_string();
         assert!(command.try_get_matches_from(["bench", "--rest", &too_short]).is_err());
         let args: Args = parsed(&["--threads", "1,24", "--rounds", "2"]);

@@ -6,10 +6,10 @@ use crate::bench::random::Random;
 use crate::hosted::{Hosted, HostedHotplug, ThreadCpus};
 use anyhow::{Result, bail};
 use hotmem::{
-    AllocRequest, Budget, Bytes, NoHooks, OnlineType, Pfn, PfnRange, Progress, Shrink,
+    AllocRequest, Budget, Bytes, Contents, NoHooks, OnlineType, Pfn, PfnRange, Progress, Shrink,
     ShrinkOptions,
     geometry::PAGEBLOCK_FRAMES,
-    report::{Contents, Reporter, Settings, Step},
+    report::{Reporter, ReporterSettings, Step},
 };
 use std::{iter, time::Duration};
 
@@ -116,7 +116,7 @@ impl<'m> Control<'m> {
         let alloc_huge = || frames.alloc(AllocRequest::order(9).movable()).ok();
         drop(iter::from_fn(alloc_huge).take(HUGE_PAGES_BEFORE_REPORT).collect::<Vec<_>>());
         if self.reporter.is_none() {
-            let settings = Settings::EAGER;
+            let settings = ReporterSettings::EAGER;
             self.reporter = Some(match Reporter::new(frames, settings, Contents::Filled(0)) {
                 Ok(reporter) => reporter,
                 Err(error) => bail!("the reporter cannot be made: {error:?}"),

@@ -44,7 +44,7 @@ fn only_reported_memory_is_marked_for_every_batch_size() {
         let mut guest =
             Guest::new(&machine, Features::PAGE_REPORTING, settings_that_keep_none_free());
         guest.driver = guest.driver.with_max_report_ranges(max_ranges);
-        let settings = Settings {
+        let settings = ReporterSettings {
             max_batch_ranges: 64,
             max_range_size: Bytes::mib(2),
             reporting_divisor: 1,
@@ -97,7 +97,7 @@ fn a_device_that_does_not_answer_is_reset_and_its_memory_is_free() {
 fn the_balloon_leaves_the_minimum_of_free_frames() {
     let machine = Machine::new();
     let _hotplug = machine.boot();
-    let mut guest = Guest::new(&machine, Features::empty(), Settings::default());
+    let mut guest = Guest::new(&machine, Features::empty(), ReporterSettings::default());
     let free = machine.frames.counts().free;
     guest.device.config.num_pages = u32::MAX;
     guest.run(Duration::from_secs(10));
@@ -181,7 +181,7 @@ fn memory_in_the_balloon_or_hinted_is_not_pinned() {
 fn the_guest_takes_back_what_it_needs() {
     let machine = Machine::new();
     let _hotplug = machine.boot();
-    let mut guest = Guest::new(&machine, Features::DEFLATE_ON_OOM, Settings::default());
+    let mut guest = Guest::new(&machine, Features::DEFLATE_ON_OOM, ReporterSettings::default());
     guest.device.config.num_pages = 40_000;
     guest.run(Duration::from_secs(1));
     guest.memory.need(10_000);
@@ -201,7 +201,7 @@ fn a_kernel_without_kernel_memory_gets_kernel_memory_back() {
     let (all, boot_frames) = (SIZE >> 12, SIZE >> 13);
     let mut hotplug = boot(&machine.frames, &machine.memory, boot_frames);
     plug(&mut hotplug, range(boot_frames, all - boot_frames));
-    let mut guest = Guest::new(&machine, Features::DEFLATE_ON_OOM, Settings::default());
+    let mut guest = Guest::new(&machine, Features::DEFLATE_ON_OOM, ReporterSettings::default());
     guest.device.config.num_pages = u32::MAX;
     guest.run(Duration::from_secs(1));
     let kernel_memory: Vec<_> =
@@ -220,7 +220,7 @@ fn a_kernel_without_kernel_memory_gets_kernel_memory_back() {
 fn a_hint_that_is_with_the_device_is_not_taken_back() {
     let machine = Machine::new();
     let _hotplug = machine.boot();
-    let mut guest = Guest::new(&machine, Features::FREE_PAGE_HINT, Settings::default());
+    let mut guest = Guest::new(&machine, Features::FREE_PAGE_HINT, ReporterSettings::default());
     guest.device.request_hints(5);
     let is_hint = |message: &Message| matches!(message, Message::Hint(_));
     while guest.device.hinted_ranges.is_empty() || !guest.device.unanswered.iter().any(is_hint) {
@@ -249,7 +249,7 @@ fn a_hint_that_is_with_the_device_is_not_taken_back() {
 fn balloon_frames_in_memory_to_be_removed_are_replaced() {
     let machine = Machine::new();
     let _hotplug = machine.boot();
-    let mut guest = Guest::new(&machine, Features::empty(), Settings::default());
+    let mut guest = Guest::new(&machine, Features::empty(), ReporterSettings::default());
     guest.device.config.num_pages = 20_000;
     guest.run(Duration::from_secs(1));
     // Choose a pageblock that contains only frames of the balloon.
@@ -274,7 +274,7 @@ fn balloon_frames_in_memory_to_be_removed_are_replaced_by_memory_that_stays() {
     let (all, boot_frames) = (SIZE >> 12, SIZE >> 13);
     let mut hotplug = boot(&machine.frames, &machine.memory, boot_frames);
     plug(&mut hotplug, range(boot_frames, all - boot_frames));
-    let mut guest = Guest::new(&machine, Features::empty(), Settings::default());
+    let mut guest = Guest::new(&machine, Features::empty(), ReporterSettings::default());
     guest.device.config.num_pages = 10_000;
     guest.run(Duration::from_secs(1));
     // The balloon takes movable memory first.
@@ -314,7 +314,7 @@ fn filled_memory_is_still_filled_when_it_is_allocated() {
     }
     machine.frames.set_contents(Contents::Filled(FILL_U32)).unwrap();
     let mut memory = EngineMemory::new(&machine.frames, MIN_FREE_FRAMES);
-    let settings = Settings::EAGER;
+    let settings = ReporterSettings::EAGER;
     let (features, poison) = (Features::all(), Poison::Filled(FILL_U32));
     // Without PAGE_POISON, the device does not know the value, and the host may write any value to
     // reported memory.
@@ -340,9 +340,9 @@ fn filled_memory_is_still_filled_when_it_is_allocated() {
 fn a_second_reporter_is_refused() {
     let machine = Machine::new();
     let _hotplug = machine.boot();
-    let guest = Guest::new(&machine, Features::PAGE_REPORTING, Settings::default());
+    let guest = Guest::new(&machine, Features::PAGE_REPORTING, ReporterSettings::default());
     let mut second = EngineMemory::new(&machine.frames, 0);
-    let settings = Settings::default();
+    let settings = ReporterSettings::default();
     let refused = second.report(Features::PAGE_REPORTING, Poison::None, settings);
     assert_eq!(refused, Err(ReporterError::HasReporter));
     assert_eq!(second.report(Features::empty(), Poison::None, settings), Ok(()));

@@ -7,8 +7,10 @@ mod random;
 
 use crate::device::{DONE, Device};
 use core::time::Duration;
-use hotmem::report::{Contents, ReporterError, Settings};
-use hotmem::{AllocRequest, Allocation, Bytes, Frames, Hotplug, Migration, OneCpu, Pfn, PfnRange};
+use hotmem::report::{ReporterError, ReporterSettings};
+use hotmem::{
+    AllocRequest, Allocation, Bytes, Contents, Frames, Hotplug, Migration, OneCpu, Pfn, PfnRange,
+};
 use hotmem_testkit::Validated as _;
 use hotmem_testkit::{boot, plug, range};
 use hotmem_virtio::balloon::{
@@ -68,7 +70,7 @@ struct Guest<'f> {
 const FEATURES: Features = Features::all().difference(Features::PAGE_POISON);
 
 impl<'f> Guest<'f> {
-    fn new(machine: &'f Machine, features: Features, settings: Settings) -> Guest<'f> {
+    fn new(machine: &'f Machine, features: Features, settings: ReporterSettings) -> Guest<'f> {
         let mut memory = EngineMemory::new(&machine.frames, MIN_FREE_FRAMES);
         memory.report(features, Poison::None, settings).unwrap();
         Guest::with(machine, features, memory)
@@ -230,7 +232,7 @@ impl<'f> Guest<'f> {
 }
 
 /// Returns the default settings, but no free memory stays unreported (`keep_free`). Unlike with
-/// `Settings::EAGER`, memory is reported only after it has been free for a while.
-fn settings_that_keep_none_free() -> Settings {
-    Settings { keep_free: Bytes::ZERO, ..Settings::default() }
+/// `ReporterSettings::EAGER`, memory is reported only after it has been free for a while.
+fn settings_that_keep_none_free() -> ReporterSettings {
+    ReporterSettings { keep_free: Bytes::ZERO, ..ReporterSettings::default() }
 }

@@ -53,7 +53,7 @@ proptest! {
     fn no_frame_has_two_owners(history in vec(event(), 1..80), eager: bool) {
         let machine = Machine::new();
         let mut hotplug = machine.boot();
-        let settings = if eager { Settings::EAGER } else { settings_that_keep_none_free() };
+        let settings = if eager { ReporterSettings::EAGER } else { settings_that_keep_none_free() };
         let mut guest = Guest::new(&machine, FEATURES, settings);
         for event in history {
             match event {

@@ -7,7 +7,8 @@ use hotmem_testkit::Validated as _;
 #[test]
 fn refusals_are_retried_a_bounded_number_of_times() {
     with_instance(|frames, _, _| {
-        let settings = Settings { max_refusals: 3, retry_pause: ms(10), ..immediate_settings() };
+        let settings =
+            ReporterSettings { max_refusals: 3, retry_pause: ms(10), ..immediate_settings() };
         let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
         let before = frames.counts();
         let batch = send(&mut reporter, ms(0));
@@ -38,7 +39,7 @@ fn refusals_are_retried_a_bounded_number_of_times() {
 #[test]
 fn a_lost_batch_stays_isolated_until_the_host_is_reset() {
     with_instance(|frames, _, _| {
-        let settings = Settings {
+        let settings = ReporterSettings {
             max_batch_ranges: 1,
             max_range_size: size_of_blocks(2),
             ..immediate_settings()
@@ -93,7 +94,7 @@ fn a_batch_of_another_instance_stays_reporting() {
 #[test]
 fn batches_of_a_dropped_reporter_count_and_are_accepted_by_the_next_reporter() {
     with_instance(|frames, _, _| {
-        let one_block_settings = Settings {
+        let one_block_settings = ReporterSettings {
             max_reporting: size_of_blocks(1),
             max_range_size: size_of_blocks(1),
             ..immediate_settings()

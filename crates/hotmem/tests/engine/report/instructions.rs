@@ -28,7 +28,7 @@ fn counted_steps(reporter: &mut Reporter<'_, &WakeupCount>) {
 fn count_and_exit(sections: u64) {
     with_large_instance(sections, |frames, hotplug| {
         let all = all_frames(sections);
-        let settings = Settings { keep_free: all.bytes(), ..Settings::EAGER };
+        let settings = ReporterSettings { keep_free: all.bytes(), ..ReporterSettings::EAGER };
         counted_steps(&mut Reporter::new(frames, settings, Contents::Undefined).unwrap());
         hotplug.pin(all, |_| {}).unwrap();
         counted_steps(&mut eager_reporter(frames));

@@ -8,10 +8,10 @@ mod slow_host;
 mod step_cost;
 mod which_memory;
 
-use hotmem::report::{Batch, Contents, Reporter, ReporterError, Settings, Step};
+use hotmem::report::{Batch, Reporter, ReporterError, ReporterSettings, Step};
 use hotmem::{
-    AllocRequest, Announce, Blocker, BlockerKind, BootRange, Budget, Bytes, Frames, Hotplug,
-    MAX_PINS, NoHooks, NodeChoice, NodeId, OnlineType, PfnRange, Platform, Progress,
+    AllocRequest, Announce, Blocker, BlockerKind, BootRange, Budget, Bytes, Contents, Frames,
+    Hotplug, MAX_PINS, NoHooks, NodeChoice, NodeId, OnlineType, PfnRange, Platform, Progress,
     geometry::FRAME_SIZE,
 };
 use hotmem_testkit::Validated as _;
@@ -75,8 +75,8 @@ fn with_boot_sections(
 }
 
 /// Returns settings that let the reporter report all free memory without a delay.
-fn immediate_settings() -> Settings {
-    Settings { reporting_divisor: 1, ..Settings::EAGER }
+fn immediate_settings() -> ReporterSettings {
+    ReporterSettings { reporting_divisor: 1, ..ReporterSettings::EAGER }
 }
 
 /// Makes a reporter that reports all free memory without a delay.

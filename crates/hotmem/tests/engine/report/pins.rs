@@ -53,7 +53,7 @@ fn pinned_memory_is_never_reported() {
 #[test]
 fn memory_that_is_unpinned_during_a_round_is_reported() {
     with_instance(|frames, hotplug, _| {
-        let settings = Settings {
+        let settings = ReporterSettings {
             max_batch_ranges: 1,
             max_range_size: size_of_blocks(1),
             ..immediate_settings()
@@ -171,7 +171,7 @@ fn isolated_memory_is_not_pinned_and_pinned_memory_is_not_marked() {
 #[test]
 fn a_range_does_not_include_pinned_or_reported_pageblocks() {
     with_instance(|frames, hotplug, _| {
-        let settings = Settings {
+        let settings = ReporterSettings {
             max_batch_ranges: 1,
             max_range_size: size_of_blocks(1),
             ..immediate_settings()

@@ -8,7 +8,7 @@ use hotmem_testkit::RawRanges as _;
 fn memory_is_reported_only_after_min_free_time() {
     with_instance(|frames, _, wakeups| {
         let settings =
-            Settings { wake_delay: ms(10), min_free_time: ms(100), ..immediate_settings() };
+            ReporterSettings { wake_delay: ms(10), min_free_time: ms(100), ..immediate_settings() };
         let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
         assert!(matches!(reporter.step(ms(0)), Step::Pending(at) if at == ms(10)));
         assert!(matches!(report_until_idle(&mut reporter, ms(10)), (none, Step::Pending(at))
@@ -31,7 +31,7 @@ fn memory_is_reported_only_after_min_free_time() {
 #[test]
 fn memory_in_constant_use_is_never_reported() {
     with_instance(|frames, _, _| {
-        let settings = Settings { min_free_time: ms(100), ..immediate_settings() };
+        let settings = ReporterSettings { min_free_time: ms(100), ..immediate_settings() };
         let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
         let mut now = 0;
         while !matches!(report_until_idle(&mut reporter, ms(now)), (_, Step::Idle)) {
@@ -53,7 +53,8 @@ fn less_memory_than_min_unreported_is_not_reported() {
     with_instance(|frames, _, wakeups| {
         let mut reporter = eager_reporter(frames);
         report_until_idle(&mut reporter, ms(0));
-        reporter.settings = Settings { min_unreported: size_of_blocks(3), ..immediate_settings() };
+        reporter.settings =
+            ReporterSettings { min_unreported: size_of_blocks(3), ..immediate_settings() };
         let used = frames.alloc_range(AllocRequest::frames(3 * PAGEBLOCK)).unwrap();
         for (i, block) in used.chunks(PAGEBLOCK).enumerate() {
             frames.free_range(block).unwrap();
@@ -86,7 +87,7 @@ fn the_next_step_applies_a_lower_min_unreported_without_a_wakeup() {
 #[test]
 fn memory_to_keep_free_stays_unreported() {
     with_instance(|frames, _, _| {
-        let settings = Settings { keep_free: size_of_blocks(2), ..immediate_settings() };
+        let settings = ReporterSettings { keep_free: size_of_blocks(2), ..immediate_settings() };
         let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
         let mut sent = Vec::new();
         let mut step = reporter.step(ms(0));
@@ -120,7 +121,7 @@ fn each_node_keeps_memory_free() {
         let plugged = range(BOOT_SECTIONS * SECTION, (ALL_SECTIONS - BOOT_SECTIONS) * SECTION);
         hotplug.add(plugged).unwrap();
         hotplug.online(plugged, OnlineType::Movable, &mut NoHooks).unwrap();
-        let settings = Settings { keep_free: size_of_blocks(3), ..immediate_settings() };
+        let settings = ReporterSettings { keep_free: size_of_blocks(3), ..immediate_settings() };
         let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
         let (_, step) = report_until_idle(&mut reporter, ms(0));
         assert!(matches!(step, Step::Idle), "{step:?}");
@@ -209,7 +210,7 @@ fn new_settings_during_a_round_apply_to_memory_that_was_kept_free() {
         // Keep free all pageblocks of the far node except one. The near node has no more free
         // pageblocks than that, so all of them are kept free.
         let keep_free = size_of_blocks(far.frames() / PAGEBLOCK - 1);
-        let settings = Settings { keep_free, ..immediate_settings() };
+        let settings = ReporterSettings { keep_free, ..immediate_settings() };
         let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
         let batch = send(&mut reporter, ms(0));
         assert!(far.covers(batch[0]) && count_pageblocks(&batch) == 1);
@@ -223,7 +224,8 @@ fn new_settings_during_a_round_apply_to_memory_that_was_kept_free() {
 #[test]
 fn no_more_memory_is_reporting_than_the_settings_allow() {
     with_instance(|frames, _, _| {
-        let settings = Settings { max_reporting: size_of_blocks(2), ..immediate_settings() };
+        let settings =
+            ReporterSettings { max_reporting: size_of_blocks(2), ..immediate_settings() };
         let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
         let batch = send(&mut reporter, ms(0));
         assert_eq!(count_pageblocks(&batch), 2);
@@ -237,7 +239,8 @@ fn no_more_memory_is_reporting_than_the_settings_allow() {
 #[test]
 fn reports_do_not_exceed_the_rate() {
     with_instance(|frames, _, _| {
-        let settings = Settings { max_per_second: Some(size_of_blocks(2)), ..immediate_settings() };
+        let settings =
+            ReporterSettings { max_per_second: Some(size_of_blocks(2)), ..immediate_settings() };
         let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
         let (reported, step) = report_until_idle(&mut reporter, ms(0));
         assert_eq!(count_pageblocks(&reported), 2);
@@ -250,7 +253,7 @@ fn reports_do_not_exceed_the_rate() {
 #[test]
 fn a_new_rate_holds_for_the_pause_after_the_last_batch() {
     with_instance(|frames, _, _| {
-        let with_rate = |rate| Settings { max_per_second: rate, ..immediate_settings() };
+        let with_rate = |rate| ReporterSettings { max_per_second: rate, ..immediate_settings() };
         let mut reporter =
             Reporter::new(frames, with_rate(Some(Bytes(1))), Contents::Undefined).unwrap();
         let (reported, step) = report_until_idle(&mut reporter, ms(0));
@@ -272,10 +275,10 @@ fn a_new_rate_holds_for_the_pause_after_the_last_batch() {
 fn a_shorter_delay_applies_to_a_wait_that_has_begun() {
     with_instance(|frames, _, _| {
         let hour = Duration::from_secs(3600);
-        let settings = Settings { wake_delay: hour, ..immediate_settings() };
+        let settings = ReporterSettings { wake_delay: hour, ..immediate_settings() };
         let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
         assert!(matches!(reporter.step(ms(0)), Step::Pending(at) if at == hour));
-        reporter.settings = Settings { min_free_time: hour, ..immediate_settings() };
+        reporter.settings = ReporterSettings { min_free_time: hour, ..immediate_settings() };
         let (reported, step) = report_until_idle(&mut reporter, ms(1));
         assert!(reported.is_empty());
         assert!(matches!(step, Step::Pending(at) if at == hour + ms(1)), "{step:?}");
@@ -291,7 +294,7 @@ fn a_shorter_delay_applies_to_a_wait_that_has_begun() {
 fn a_shorter_pause_applies_after_a_refusal() {
     with_instance(|frames, _, _| {
         let hour = Duration::from_secs(3600);
-        let settings = Settings { retry_pause: hour, ..immediate_settings() };
+        let settings = ReporterSettings { retry_pause: hour, ..immediate_settings() };
         let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
         let batch = send(&mut reporter, ms(0));
         reporter.failed(batch, ms(0));

@@ -31,11 +31,14 @@ fn with_memory(
 }
 
 /// Returns settings that report much memory.
-fn settings() -> [Settings; 4] {
-    let keep_none_free = Settings { keep_free: Bytes::ZERO, ..Settings::default() };
-    let everything =
-        Settings { max_reporting: Bytes::gib(1024), max_batch_ranges: 64, ..Settings::EAGER };
-    [Settings::default(), keep_none_free, Settings::EAGER, everything]
+fn settings() -> [ReporterSettings; 4] {
+    let keep_none_free = ReporterSettings { keep_free: Bytes::ZERO, ..ReporterSettings::default() };
+    let everything = ReporterSettings {
+        max_reporting: Bytes::gib(1024),
+        max_batch_ranges: 64,
+        ..ReporterSettings::EAGER
+    };
+    [ReporterSettings::default(), keep_none_free, ReporterSettings::EAGER, everything]
 }
 
 /// Steps until the reporter sends no more batches to a host that never answers. Returns the
@@ -115,7 +118,8 @@ fn with_a_silent_host_all_but_an_eighth_of_free_memory_can_be_allocated() {
 fn an_eighth_of_each_zone_limits_reports_separately() {
     with_memory(2, 16, |frames, _| {
         let kernel = frames.counts_in(range(0, 2 * SECTION)).free_whole / PAGEBLOCK;
-        let mut reporter = Reporter::new(frames, Settings::EAGER, Contents::Undefined).unwrap();
+        let mut reporter =
+            Reporter::new(frames, ReporterSettings::EAGER, Contents::Undefined).unwrap();
         let _silent = send_all(&mut reporter);
         assert!(frames.counts().reporting > 0);
         let (allocated, error) = exhaust(frames, AllocRequest::frames(PAGEBLOCK), PAGEBLOCK);
@@ -154,7 +158,8 @@ fn nothing_is_reported_while_fewer_than_eight_pageblocks_are_free() {
             let (mut allocated, _) = exhaust(frames, AllocRequest::frames(PAGEBLOCK), PAGEBLOCK);
             let freed = allocated.split_off(allocated.len() - remaining);
             freed.into_iter().for_each(|range| frames.free_range(range).unwrap());
-            let mut reporter = Reporter::new(frames, Settings::EAGER, Contents::Undefined).unwrap();
+            let mut reporter =
+                Reporter::new(frames, ReporterSettings::EAGER, Contents::Undefined).unwrap();
             let sent = send_all(&mut reporter);
             assert_eq!(frames.counts().reporting, expected * PAGEBLOCK);
             sent.into_iter().for_each(|batch| reporter.reported(batch));
@@ -170,7 +175,8 @@ fn nothing_is_reported_while_fewer_than_eight_pageblocks_are_free() {
 #[test]
 fn the_reporter_asks_for_a_reset_of_a_silent_host_which_frees_all_memory() {
     with_memory(SECTIONS, 0, |frames, _| {
-        let mut reporter = Reporter::new(frames, Settings::EAGER, Contents::Undefined).unwrap();
+        let mut reporter =
+            Reporter::new(frames, ReporterSettings::EAGER, Contents::Undefined).unwrap();
         let before = frames.counts();
         let lost_batch = send(&mut reporter, ms(500));
         let step = loop {
@@ -199,7 +205,7 @@ fn the_reporter_asks_for_a_reset_of_a_silent_host_which_frees_all_memory() {
 #[test]
 fn a_host_may_be_silent_for_answer_timeout() {
     with_memory(SECTIONS, 0, |frames, _| {
-        let settings = Settings { answer_timeout: ms(70), ..Settings::EAGER };
+        let settings = ReporterSettings { answer_timeout: ms(70), ..ReporterSettings::EAGER };
         let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
         let _lost = send(&mut reporter, ms(5));
         // A clock that is set back does not prolong the wait.

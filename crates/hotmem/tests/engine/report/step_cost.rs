@@ -66,7 +66,7 @@ fn memory_to_keep_free_is_counted_in_many_steps() {
     for sections in [1 << 10, 4 << 10] {
         with_large_instance(sections, |frames, _| {
             let keep_free = all_frames(sections).bytes();
-            let settings = Settings { keep_free, ..Settings::EAGER };
+            let settings = ReporterSettings { keep_free, ..ReporterSettings::EAGER };
             let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
             let first = count_steps(&mut reporter);
             assert!(first * SECTIONS_PER_STEP >= sections, "{sections} sections in {first} steps");
@@ -82,7 +82,7 @@ fn memory_to_keep_free_is_counted_in_many_steps() {
 #[test]
 fn all_memory_is_reported_though_no_step_reads_all_sections() {
     with_large_instance(1 << 10, |frames, _| {
-        let settings = Settings { keep_free: size_of_blocks(3), ..Settings::EAGER };
+        let settings = ReporterSettings { keep_free: size_of_blocks(3), ..ReporterSettings::EAGER };
         let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
         let (_, step) = report_until_idle(&mut reporter, ms(0));
         assert!(matches!(step, Step::Idle), "{step:?}");

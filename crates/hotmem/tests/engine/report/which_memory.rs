@@ -76,7 +76,7 @@ fn a_divided_pageblock_is_reported_when_all_its_frames_are_free() {
 fn batches_and_ranges_have_the_sizes_of_the_settings() {
     with_instance(|frames, _, _| {
         for (batch, max_blocks) in [(1, 1), (2, 3), (16, 2), (32, SECTION / PAGEBLOCK)] {
-            let settings = Settings {
+            let settings = ReporterSettings {
                 max_batch_ranges: batch,
                 max_range_size: size_of_blocks(max_blocks),
                 ..immediate_settings()

@@ -7,7 +7,7 @@ use anyhow::Result;
 use hotmem::{
     AllocRequest, Announce, Bytes, NoHooks, NodeId, OnlineType, PfnRange,
     geometry::{FRAME_SIZE, PAGEBLOCK_FRAMES},
-    report::{Settings, Statistics},
+    report::{ReporterSettings, Statistics},
 };
 use std::{
     hint::black_box,
@@ -52,7 +52,7 @@ pub(in super::super) fn measure(
     let costs = if subject == Subject::NoReporting {
         run_threads(&machine, plan, frame_use, Statistics::default)?
     } else {
-        let reporter = machine.reporter(Settings::default())?;
+        let reporter = machine.reporter(ReporterSettings::default())?;
         thread::scope(|scope| {
             let _running = reporter.start(scope);
             run_threads(&machine, plan, frame_use, || reporter.statistics())
