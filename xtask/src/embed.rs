@@ -7,6 +7,11 @@ use crate::{
     steps::Steps,
 };
 use hotmem_time_limit::scaled;
+use object::{
+    Endianness,
+    elf::{FileHeader64, SHF_ALLOC, SHF_EXECINSTR, SHF_WRITE, SHT_NOBITS},
+    read::elf::{FileHeader, SectionHeader},
+};
 use std::{
     fs,
     io::{self, BufRead, BufReader, Write},
@@ -141,31 +146,19 @@ fn size_table() -> io::Result<String> {
 
 /// Returns the bytes of text, constants, data and zeroed data of a 64-bit ELF image in memory.
 pub(crate) fn sections(image: &[u8]) -> Option<[u64; 4]> {
-    let bytes = |offset: usize, len: usize| image.get(offset..offset.checked_add(len)?);
-    let number = |offset: usize, len: usize| {
-        let bytes = bytes(offset, len)?;
-        Some(bytes.iter().rev().fold(0_u64, |number, &byte| number << 8 | u64::from(byte)))
-    };
-    if bytes(0, 5)? != b"\x7fELF\x02" {
-        return None;
-    }
-    let (first, size, count) = (number(0x28, 8)?, number(0x3a, 2)?, number(0x3c, 2)?);
+    let header = FileHeader64::<Endianness>::parse(image).ok()?;
+    let endian = header.endian().ok()?;
     let mut sums = [0; 4];
-    for section in 0..count {
-        let header = usize::try_from(first + section * size).ok()?;
-        let (kind, flags, bytes) =
-            (number(header + 4, 4)?, number(header + 8, 8)?, number(header + 32, 8)?);
-        const ZEROES: u64 = 8;
-        let (is_writable, is_loaded, is_executable) =
-            (flags & 1 != 0, flags & 2 != 0, flags & 4 != 0);
-        let index = match (is_executable, is_writable, kind) {
-            _ if !is_loaded => continue,
+    for section in header.section_headers(endian, image).ok()? {
+        let has = |flag| section.sh_flags(endian) & u64::from(flag) != 0;
+        let index = match (has(SHF_EXECINSTR), has(SHF_WRITE), section.sh_type(endian)) {
+            _ if !has(SHF_ALLOC) => continue,
             (true, ..) => 0,
             (_, false, _) => 1,
-            (_, _, kind) if kind != ZEROES => 2,
-            _ => 3,
+            (.., SHT_NOBITS) => 3,
+            _ => 2,
         };
-        sums[index] += bytes;
+        sums[index] += section.sh_size(endian);
     }
     Some(sums)
 }
@@ -187,7 +180,8 @@ mod tests {
     #[test]
     fn sections_are_summed_by_kind() {
         let mut image = vec![0; 0x40 + 64 * 4];
-        image[..5].copy_from_slice(b"\x7fELF\x02");
+        // 64 bits, little-endian, version 1
+        image[..7].copy_from_slice(b"\x7fELF\x02\x01\x01");
         image[0x28] = 0x40;
         (image[0x3a], image[0x3c]) = (64, 4);
         for (section, kind, flags, bytes) in
