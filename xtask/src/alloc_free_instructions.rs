@@ -1,20 +1,10 @@
 //! `cargo xtask pair`, which prints the number of instructions for allocating and freeing one frame
 //! by the C interface, without and with a function for CPU numbers, and by the Rust interface.
 
-use crate::{
-    level_table, setup,
-    step::{Step, root},
-    steps::Steps,
-};
-use std::{fs, io, path::Path, process::Command, process::ExitCode};
+use crate::{level_table, step::root, steps::Steps, table};
+use std::{io, process::Command, process::ExitCode};
 
-const LIBRARY: &str = "build --release --manifest-path ports/c-kernel/pair/Cargo.toml \
-                       --target x86_64-unknown-none --target-dir target/pair";
 const PROGRAM: &str = "target/pair/pair";
-/// The arguments of the C compiler, which also links the program.
-const CC_ARGS: &str = "-std=c11 -O2 -Wall -Wextra -Werror -fno-pic -static -no-pie \
-    -Icrates/hotmem-c/include ports/c-kernel/pair/pair.c \
-    target/pair/x86_64-unknown-none/release/libhotmem_pair.a -o target/pair/pair";
 /// The number of pairs of an allocation and a free in the shorter of two compared runs. The other
 /// run makes twice as many.
 const PAIRS: u64 = 10_000;
@@ -22,13 +12,7 @@ const PAIRS: u64 = 10_000;
 /// Builds the program at both optimisation levels and prints the table.
 pub(crate) fn run() -> ExitCode {
     let mut steps = Steps::default();
-    if !setup::target() {
-        steps.missing(setup::TARGET_WANTED);
-    } else if !setup::cc() {
-        steps.missing(setup::CC_WANTED);
-    } else if !setup::valgrind() {
-        steps.missing(setup::VALGRIND_WANTED);
-    } else {
+    if ["target", "cc", "valgrind"].iter().all(|tool| steps.needs(tool)) {
         let header = format!(
             "{:32}{:>8}{:>12}{:>8}{:>8}",
             "instructions, alloc and free", "C", "C with cpu", "Rust", "C/Rust"
@@ -40,11 +24,7 @@ pub(crate) fn run() -> ExitCode {
 
 /// Builds the program at an optimisation level. Returns its line of the table.
 fn instructions_line(steps: &mut Steps, level: &str) -> io::Result<String> {
-    let name = format!("the library, opt-level {level}");
-    let library = Step::cargo(&name, LIBRARY);
-    steps.run(&library.env("CARGO_PROFILE_RELEASE_OPT_LEVEL", level));
-    fs::create_dir_all(root().join(PROGRAM).parent().unwrap_or(Path::new(".")))?;
-    steps.run(&Step::program("the program", "cc", CC_ARGS));
+    table::steps("pair", &[("level", level)]).iter().for_each(|step| steps.run(step));
     let per_pair = |interface| -> io::Result<f64> {
         let (fewer, more) = (instructions(interface, PAIRS)?, instructions(interface, 2 * PAIRS)?);
         Ok((more - fewer) / PAIRS as f64)

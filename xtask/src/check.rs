@@ -4,7 +4,6 @@
 use crate::{
     step::{Step, root},
     steps::Steps,
-    test::small_geometry,
     workspace::{Package, members},
 };
 use std::{
@@ -39,25 +38,27 @@ fn check(steps: &mut Steps, packages: &[Package]) {
         packages.iter().map(|package| format!(" -p {}", package.name)).collect()
     };
     let all: Vec<&Package> = packages.iter().collect();
-    steps.run(&Step::cargo("formatting", &format!("fmt{}", names(&all))));
+    steps.run(&Step::new("formatting", format!("cargo fmt{}", names(&all))));
     let on_host: Vec<_> = all.into_iter().filter(|p| p.name != NOT_FOR_THE_HOST).collect();
     if on_host.is_empty() {
         return;
     }
     let all = names(&on_host);
-    let clippy = format!("clippy --quiet --all-features --all-targets{all} -- -D warnings");
-    steps.run(&Step::cargo("clippy", &clippy));
+    let clippy = format!("cargo clippy --quiet --all-features --all-targets{all} -- -D warnings");
+    steps.run(&Step::new("clippy", clippy));
     for (targets, file) in [("--lib", "src/lib.rs"), ("--bins", "src/main.rs")] {
         let has_target = |package: &&Package| root().join(&package.directory).join(file).exists();
         let with_target: Vec<_> = on_host.iter().copied().filter(has_target).collect();
         if !with_target.is_empty() {
-            let tests =
-                format!("test --no-fail-fast --all-features {targets}{}", names(&with_target));
-            steps.run(&Step::cargo(format!("unit tests, {targets}"), &tests));
+            let tests = format!(
+                "cargo test --no-fail-fast --all-features {targets}{}",
+                names(&with_target)
+            );
+            steps.run(&Step::new(format!("unit tests, {targets}"), tests));
         }
     }
     if on_host.iter().any(|package| package.name == ENGINE) {
-        steps.run(&small_geometry("unit tests, small machines", "--lib"));
+        steps.run_group("check-engine");
     }
 }
 

@@ -1,6 +1,6 @@
 //! `cargo xtask demo`, which boots a guest, plugs memory into it and unplugs the memory.
 
-use crate::{progress, setup, step::root};
+use crate::{progress, step::root, table};
 use std::{
     process::{Command, ExitCode},
     thread,
@@ -56,14 +56,15 @@ struct Demo {
 
 /// Installs missing programs, builds and runs the demo, and explains the output.
 pub(crate) fn run() -> ExitCode {
-    if !setup::target() {
-        println!("cannot build {}", setup::TARGET_WANTED);
+    let (target, qemu) = (table::tool("target"), table::tool("qemu"));
+    if !target.install() {
+        println!("cannot build {}", target.wanted);
         return ExitCode::FAILURE;
     }
-    let demo = if setup::qemu() {
+    let demo = if qemu.install() {
         &GUEST
     } else {
-        println!("no {}; the demo uses a machine in this process instead", setup::QEMU_WANTED);
+        println!("no {}; the demo uses a machine in this process instead", qemu.wanted);
         &HOSTED
     };
     if !build(demo.builds) {

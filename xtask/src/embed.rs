@@ -1,11 +1,7 @@
 //! `cargo xtask embed`, which builds and boots the kernels of docs/embedding.md and prints their
 //! sizes.
 
-use crate::{
-    setup,
-    step::{Step, root},
-    steps::Steps,
-};
+use crate::{step::root, steps::Steps};
 use hotmem_time_limit::scaled;
 use object::{
     Endianness,
@@ -21,8 +17,6 @@ use std::{
     time::Duration,
 };
 
-pub(crate) const BUILD: &str = "build --release --manifest-path embedding/Cargo.toml --examples \
-                     --target x86_64-unknown-none --target-dir target";
 const IMAGES: &str = "target/x86_64-unknown-none/release/examples";
 /// The sizes of the RAM of the machines that each step boots on: less than the boot code maps, more,
 /// and so much that some lies above 4 GiB. The first steps need 192 MiB.
@@ -57,14 +51,8 @@ pub(crate) fn run() -> ExitCode {
 
 /// Builds the kernels, and boots them if QEMU is installed.
 pub(crate) fn check(steps: &mut Steps) {
-    if !setup::target() {
-        steps.missing(setup::TARGET_WANTED);
-        return;
-    }
-    let build = Step::cargo("kernels of docs/embedding.md", BUILD);
-    steps.run(&build.description("builds and boots the kernel of each step of the page"));
-    if !setup::qemu() {
-        steps.missing(setup::QEMU_WANTED);
+    steps.run_group("embed");
+    if !steps.needs("target") || !steps.needs("qemu") {
         return;
     }
     let names = step_names().unwrap_or_default();

@@ -24,8 +24,8 @@ pub(crate) fn write() -> ExitCode {
 /// commas between them. Without it, all benches run. The records of benches that do not run stay.
 pub(crate) fn measure(benches: Option<&str>) -> ExitCode {
     // Failures are ignored, because the report names the missing programs.
-    let _ = setup::everything(ports::prepare);
-    let _ = ports::build();
+    let _ = setup::run();
+    let _ = ports::run("build");
     // The output of the report is not captured, because the report shows progress in the terminal.
     let mut report = Command::new("cargo");
     report.args("run --release --quiet -p hotmem-lab --bin hotmem -- report".split(' '));

@@ -4,7 +4,6 @@
 mod alloc_free_instructions;
 mod api;
 mod apt;
-mod backport;
 mod check;
 mod cpu_time;
 mod cycles;
@@ -28,10 +27,12 @@ mod setup;
 mod stack;
 mod step;
 mod steps;
+mod table;
 mod tasks;
 mod test;
 mod text_size;
 mod times;
+mod tool;
 mod workspace;
 
 use std::process::ExitCode;

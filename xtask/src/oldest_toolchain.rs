@@ -2,7 +2,7 @@
 
 use crate::{
     apt::show,
-    step::{Step, root, runs},
+    step::{Step, root, succeeds},
     steps::Steps,
 };
 use std::{collections::BTreeMap, fs};
@@ -18,14 +18,14 @@ pub(crate) fn check(steps: &mut Steps) {
         if install(&toolchain) {
             let names: String = crates.iter().map(|name| format!(" -p {name}")).collect();
             let dir = format!("target/oldest/{version}");
-            let check = format!("{toolchain} check --quiet --target-dir {dir}{names}");
+            let check = format!("cargo {toolchain} check --quiet --target-dir {dir}{names}");
             checks.push((format!("the oldest Rust, {version}"), check));
         } else {
             let command = format!("rustup toolchain install {version}.0 --profile minimal");
             steps.skip(format!("the oldest Rust, {version}: {command}"));
         }
     }
-    let checks: Vec<_> = checks.iter().map(|(name, check)| Step::cargo(name, check)).collect();
+    let checks: Vec<_> = checks.iter().map(|(name, check)| Step::new(name, check)).collect();
     steps.run_together(&checks);
 }
 
@@ -60,10 +60,10 @@ fn rust_version(manifest: &str) -> Option<&str> {
 
 /// Installs a toolchain, unless it is installed. Returns whether it is installed now.
 fn install(toolchain: &str) -> bool {
-    let is_installed = || runs("cargo", &[toolchain, "--version"]);
+    let is_installed = || succeeds(&format!("cargo {toolchain} --version"));
     is_installed() || {
         let version = toolchain.trim_start_matches('+');
-        show("rustup", &["toolchain", "install", version, "--profile", "minimal"]);
+        show(&format!("rustup toolchain install {version} --profile minimal"));
         is_installed()
     }
 }

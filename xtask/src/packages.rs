@@ -40,17 +40,17 @@ pub(crate) fn test(steps: &mut Steps) {
 /// Runs cargo in the workspace of the packages.
 fn alone(steps: &mut Steps, command: &str) {
     let command = format!(
-        "{command} --quiet --all-features --manifest-path {EXTRACTED}/Cargo.toml --target-dir target"
+        "cargo {command} --quiet --all-features --manifest-path {EXTRACTED}/Cargo.toml --target-dir target"
     );
-    let step = Step::cargo("packages, alone", &command);
-    steps.run(&step.description("uses the packages without the repository"));
+    let description = "uses the packages without the repository".to_owned();
+    steps.run(&Step { description, ..Step::new("packages, alone", command) });
 }
 
 /// Makes the package of each published crate, as for a registry, and extracts it.
 fn make(steps: &mut Steps, names: &[String]) {
     let list: String = names.iter().map(|name| format!(" -p {name}")).collect();
-    let package = "package --quiet --no-verify --allow-dirty --target-dir target/package";
-    steps.run(&Step::cargo("packages", &format!("{package}{list}")));
+    let package = "cargo package --quiet --no-verify --allow-dirty --target-dir target/package";
+    steps.run(&Step::new("packages", format!("{package}{list}")));
     match extract(names) {
         Ok(missing) => missing.into_iter().for_each(|problem| steps.fail(problem)),
         Err(error) => steps.fail(format!("the packages cannot be extracted: {error}")),

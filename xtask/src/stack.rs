@@ -3,13 +3,7 @@
 //! Kernels have stacks of 16 KiB, or little more. A function takes what its prologue subtracts from
 //! `rsp`. The saved registers, at most 56 bytes, are not counted.
 
-use crate::{
-    embed,
-    ports::C_LIBRARY,
-    setup,
-    step::{GUEST, Step, root},
-    steps::Steps,
-};
+use crate::{step::root, steps::Steps};
 use object::{
     Object, ObjectSection, ObjectSymbol, SymbolKind,
     read::archive::{ArchiveFile, ArchiveMember},
@@ -25,13 +19,6 @@ struct Image {
 const RELEASE_LIMIT: u64 = 4 << 10;
 const DEBUG_LIMIT: u64 = 8 << 10;
 
-/// The builds of the images. Other steps of the tests have run the release builds before.
-const BUILDS: [(&str, &str); 4] = [
-    ("code of a debug build", "build -p hotmem-guest -p hotmem-c --target x86_64-unknown-none"),
-    ("guest", GUEST),
-    ("kernels of docs/embedding.md", embed::BUILD),
-    ("libhotmem.a", C_LIBRARY),
-];
 const IMAGES: [Image; 5] = [
     Image { path: "target/x86_64-unknown-none/debug/hotmem-guest", limit: DEBUG_LIMIT },
     Image { path: "target/x86_64-unknown-none/debug/libhotmem_c.rlib", limit: DEBUG_LIMIT },
@@ -52,13 +39,9 @@ pub(crate) fn run() -> ExitCode {
 
 /// Builds the images and checks their functions.
 pub(crate) fn check(steps: &mut Steps) {
-    if !setup::target() {
-        steps.missing(setup::TARGET_WANTED);
+    steps.run_group("stack");
+    if !steps.needs("target") {
         return;
-    }
-    for (name, build) in BUILDS {
-        let build = Step::cargo(name, build);
-        steps.run(&build.description("builds the functions whose use of stack is checked"));
     }
     for image in &IMAGES {
         match too_large(image) {

@@ -1,8 +1,10 @@
-//! A step of a task: a command with its environment and its time limit.
+//! A step of a task: a line of the shell with its environment and its time limit.
 
 use crate::cpu_time::cpu_seconds;
 use hotmem_time_limit::scaled;
+use serde::Deserialize;
 use std::{
+    collections::BTreeMap,
     io::Read,
     path::Path,
     process::{Child, Command, Stdio},
@@ -15,81 +17,49 @@ pub(crate) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("."))
 }
 
-/// The packages and features that all steps for the host use, so that cargo builds each dependency
-/// only once. The guest for Xen is excluded because it has no tests.
-pub(crate) const HOST: &str = "--workspace --exclude hotmem-guest-xen --all-features";
-
-/// Cargo's arguments that build the guests.
-pub(crate) const GUEST: &str =
-    "build --release -p hotmem-guest -p hotmem-guest-xen --target x86_64-unknown-none";
-
-/// Returns cargo's arguments that run a test program on the host. `test_args` are the test
-/// program's own arguments, such as a filter.
-pub(crate) fn tests(program: &str, test_args: &str) -> String {
-    format!("test --no-fail-fast {HOST} --test {program} -- {test_args}")
-}
-
-/// A command, its environment and its time limit.
+/// A line of the shell, what it needs, and its time limit.
+#[derive(Clone, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub(crate) struct Step {
     pub(crate) name: String,
+    /// The line that explains the step.
     pub(crate) description: String,
-    program: String,
-    args: Vec<String>,
-    env: Vec<(String, String)>,
-    pub(crate) time_limit: Duration,
+    pub(crate) run: String,
+    pub(crate) env: BTreeMap<String, String>,
+    /// The tools without which the task fails.
+    pub(crate) needs: Vec<String>,
+    /// The tools without which the step is skipped.
+    pub(crate) wants: Vec<String>,
+    /// The tools of which none may be installed, because another step uses them.
+    pub(crate) lacks: Vec<String>,
+    /// The message with which the step must fail.
+    pub(crate) must_fail_with: Option<String>,
+    /// The time limit on an idle host, in seconds.
+    pub(crate) time_limit_s: Option<u64>,
+    /// Whether the tests run longer than those of a change, with other random choices in each run.
+    pub(crate) deep: bool,
 }
 
 impl Step {
-    /// Returns a step that runs cargo. `args` are separated by spaces.
-    pub(crate) fn cargo(name: impl Into<String>, args: &str) -> Step {
-        Step::program(name, "cargo", args)
-    }
-
-    /// Returns a step that runs another program. `args` are separated by spaces.
-    pub(crate) fn program(name: impl Into<String>, program: &str, args: &str) -> Step {
-        Step {
-            name: name.into(),
-            description: String::new(),
-            program: program.to_owned(),
-            args: args.split_whitespace().map(str::to_owned).collect(),
-            env: Vec::new(),
-            time_limit: scaled(Duration::from_secs(1500)),
-        }
-    }
-
     /// Returns a step that runs a line of the shell.
-    #[cfg(test)]
-    pub(crate) fn shell(name: &str, line: &str) -> Step {
-        Step { args: vec!["-c".to_owned(), line.to_owned()], ..Step::program(name, "sh", "") }
+    pub(crate) fn new(name: impl Into<String>, run: impl Into<String>) -> Step {
+        Step { name: name.into(), run: run.into(), ..Step::default() }
     }
 
-    /// Sets the line that explains the step.
-    pub(crate) fn description(self, description: impl Into<String>) -> Step {
-        Step { description: description.into(), ..self }
-    }
-
-    /// Sets an environment variable.
-    pub(crate) fn env(mut self, name: &str, value: impl Into<String>) -> Step {
-        self.env.push((name.to_owned(), value.into()));
-        self
-    }
-
-    /// Sets the time limit on an idle host, in seconds. The default is 1500.
-    pub(crate) fn time_limit_s(self, seconds: u64) -> Step {
-        Step { time_limit: scaled(Duration::from_secs(seconds)), ..self }
+    /// Returns the time limit on this host.
+    pub(crate) fn time_limit(&self) -> Duration {
+        scaled(Duration::from_secs(self.time_limit_s.unwrap_or(1500)))
     }
 
     /// Returns the command. If coreutils and util-linux are installed, the command and its children
     /// are ended when the time limit is over or when this program ends.
     pub(crate) fn command(&self) -> Command {
-        let seconds = self.time_limit.as_secs().to_string();
+        let seconds = self.time_limit().as_secs().to_string();
         let limit = ["setpriv", "--pdeathsig", "TERM", "timeout", "--kill-after=10", &seconds];
         let mut words = if can_limit_time() { limit.to_vec() } else { Vec::new() };
-        words.push(&self.program);
-        words.extend(self.args.iter().map(String::as_str));
+        words.extend(["sh", "-c", &self.run]);
         let mut command = Command::new(words[0]);
-        command.args(&words[1..]).current_dir(root()).stdin(Stdio::null());
-        command.envs(self.env.iter().map(|(name, value)| (name, value)));
+        command.args(&words[1..]).current_dir(root()).stdin(Stdio::null()).envs(&self.env);
         command
     }
 
@@ -134,12 +104,25 @@ pub(crate) fn end(mut child: Child) -> Result<Option<f64>, String> {
 
 /// Returns whether [`Step::command`] can limit the time of a command.
 pub(crate) fn can_limit_time() -> bool {
-    runs("setpriv", &["--pdeathsig", "TERM", "timeout", "60", "true"])
+    succeeds("setpriv --pdeathsig TERM timeout 60 true")
 }
 
-/// Returns whether the program exists and succeeds. Its output is discarded.
-pub(crate) fn runs(program: &str, args: &[&str]) -> bool {
-    let mut command = Command::new(program);
-    command.args(args).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    command.status().is_ok_and(|status| status.success())
+/// Returns whether a line of the shell succeeds. Its output is discarded.
+pub(crate) fn succeeds(line: &str) -> bool {
+    let mut shell = shell(line);
+    shell.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    shell.status().is_ok_and(|status| status.success())
+}
+
+/// Returns what a line of the shell prints in English. It is empty if the line cannot be run.
+pub(crate) fn output_of(line: &str) -> String {
+    let output = shell(line).env("LC_ALL", "C").output();
+    output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default()
+}
+
+/// Returns the command of a line of the shell, which runs in the workspace's root.
+pub(crate) fn shell(line: &str) -> Command {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", line]).current_dir(root());
+    shell
 }

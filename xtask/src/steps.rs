@@ -2,9 +2,11 @@
 
 use crate::{
     step::{Step, end},
+    table,
     times::{RecordedTimes, StepTime, rounded},
 };
 use std::{
+    collections::BTreeMap,
     io::{BufRead, BufReader, Write},
     process::{Command, ExitCode, Stdio},
     sync::mpsc::channel,
@@ -16,6 +18,8 @@ use std::{
 #[derive(Default)]
 pub(crate) struct Steps {
     task_times: Option<TimedTask>,
+    /// The tools that were needed, and whether each is installed.
+    tools: BTreeMap<String, bool>,
     /// The steps that were run.
     times: Vec<StepTime>,
     passed_test_count: u64,
@@ -57,12 +61,56 @@ impl Steps {
         }
     }
 
-    /// Runs the step, shows its output and records the result.
+    /// Runs the steps of a group of the tables one after another.
+    pub(crate) fn run_group(&mut self, group: &str) {
+        table::steps(group, &[]).iter().for_each(|step| self.run(step));
+    }
+
+    /// Installs the tools of the step, runs it, shows its output and records the result.
     pub(crate) fn run(&mut self, step: &Step) {
+        if !self.has_tools(step) {
+            return;
+        }
         self.announce(step);
+        if let Some(message) = &step.must_fail_with {
+            return self.must_fail(step, message);
+        }
         let start = Instant::now();
         let outcome = self.stream(&mut step.command(), &mut std::io::stdout());
         self.record(step, start.elapsed(), outcome);
+    }
+
+    /// Returns whether a step can run, with the tools that it needs and without those that it must lack.
+    /// Records why it cannot.
+    fn has_tools(&mut self, step: &Step) -> bool {
+        step.needs.iter().all(|tool| self.needs(tool))
+            && step.wants.iter().all(|tool| self.wants(tool))
+            && !step.lacks.iter().any(|tool| self.has(tool))
+    }
+
+    /// Installs a tool, unless it is installed. Returns whether it is installed now. If not, the task
+    /// fails.
+    pub(crate) fn needs(&mut self, tool: &str) -> bool {
+        let (is_installed, message) = (self.has(tool), &table::tool(tool).wanted);
+        if !is_installed && !self.missing_parts.contains(message) {
+            self.missing(message);
+        }
+        is_installed
+    }
+
+    /// Installs a tool, unless it is installed. Returns whether it is installed now. If not, a part of the
+    /// task is skipped.
+    pub(crate) fn wants(&mut self, tool: &str) -> bool {
+        let (is_installed, message) = (self.has(tool), &table::tool(tool).wanted);
+        if !is_installed && !self.skipped_parts.contains(message) {
+            self.skip(message);
+        }
+        is_installed
+    }
+
+    /// Installs a tool, unless this was tried before. Returns whether it is installed.
+    fn has(&mut self, tool: &str) -> bool {
+        *self.tools.entry(tool.to_owned()).or_insert_with(|| table::tool(tool).install())
     }
 
     /// Runs steps at the same time, for steps that leave CPUs idle. Shows the output of each when it
@@ -72,10 +120,12 @@ impl Steps {
         self.run_lanes(&lanes, &mut std::io::stdout(), |_| ());
     }
 
-    /// Runs the steps of `beside` one after another, while `foreground` runs other steps, which leave
-    /// CPUs idle. Shows the output of `beside` when `foreground` has returned.
-    pub(crate) fn run_beside(&mut self, beside: &[Step], foreground: impl FnOnce(&mut Steps)) {
-        self.run_lanes(&[beside], &mut std::io::stdout(), foreground);
+    /// Runs the steps of the group `beside` one after another, while `foreground` runs other steps, which
+    /// leave CPUs idle. Shows the output of `beside` when `foreground` has returned.
+    pub(crate) fn run_beside(&mut self, beside: &str, foreground: impl FnOnce(&mut Steps)) {
+        let mut beside = table::steps(beside, &[]);
+        beside.retain(|step| self.has_tools(step));
+        self.run_lanes(&[&beside], &mut std::io::stdout(), foreground);
     }
 
     /// Runs the steps of each lane one after another, and the lanes and `foreground` at the same time.
@@ -126,7 +176,7 @@ impl Steps {
                     timed.times.record(&step.name, seconds);
                 }
             }
-            Err(error) if time >= step.time_limit => {
+            Err(error) if time >= step.time_limit() => {
                 self.fail(format!("{}: not ended after {seconds:.0} s ({error})", step.name));
             }
             Err(error) => self.fail(format!("{}: {error}", step.name)),
@@ -135,22 +185,16 @@ impl Steps {
     }
 
     /// Runs a step that must fail with this message.
-    pub(crate) fn must_fail(&mut self, step: &Step, message: &str) {
-        println!("\n== {}", step.name);
-        match step.command().output() {
-            Err(error) => self.fail(format!("{}: {error}", step.name)),
+    fn must_fail(&mut self, step: &Step, message: &str) {
+        let stderr = match step.command().output() {
+            Err(error) => return self.fail(format!("{}: {error}", step.name)),
             Ok(output) if output.status.success() => {
-                self.fail(format!("{}: it did not fail", step.name));
+                return self.fail(format!("{}: it did not fail", step.name));
             }
-            Ok(output) => {
-                let stderr = String::from_utf8_lossy(&output.stderr);
-                if !stderr.contains(message) {
-                    self.fail(format!(
-                        "{}: it did not print `{message}`, but\n{stderr}",
-                        step.name
-                    ));
-                }
-            }
+            Ok(output) => String::from_utf8_lossy(&output.stderr).into_owned(),
+        };
+        if !stderr.contains(message) {
+            self.fail(format!("{}: it did not print `{message}`, but\n{stderr}", step.name));
         }
     }
 

@@ -161,7 +161,7 @@ impl Task {
             Task::Test => test::run(),
             Task::Lint => lint::run(),
             Task::Deep => test::run_deep(),
-            Task::Setup => setup::everything(ports::prepare),
+            Task::Setup => setup::run(),
             Task::Demo => demo::run(),
             Task::Embed => embed::run(),
             Task::Ports { port } => ports::run(&port),

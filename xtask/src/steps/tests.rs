@@ -66,12 +66,15 @@ fn skipped_steps_are_named_at_the_end_and_counted_on_the_last_line() {
 
 #[test]
 fn a_step_that_must_fail_must_print_the_message() {
-    let shell = |line| Step::shell("sh", line);
+    let step = |line| Step {
+        must_fail_with: Some("too narrow".to_owned()),
+        ..Step::new("a step that must fail", line)
+    };
     let mut steps = Steps::default();
-    steps.must_fail(&shell("echo too narrow >&2; false"), "too narrow");
+    steps.run(&step("echo too narrow >&2; false"));
     assert!(steps.failures.is_empty());
-    steps.must_fail(&shell("echo too wide >&2; false"), "too narrow");
-    steps.must_fail(&shell("echo too narrow >&2"), "too narrow");
+    steps.run(&step("echo too wide >&2; false"));
+    steps.run(&step("echo too narrow >&2"));
     assert_eq!(steps.failures.len(), 2);
 }
 
@@ -87,7 +90,7 @@ fn lanes_and_the_foreground_run_at_the_same_time_and_their_results_add_up() {
             dir.display()
         )
     };
-    let shell = |line| Step::shell("sh", line).time_limit_s(60);
+    let shell = |line: &str| Step { time_limit_s: Some(60), ..Step::new("a line", line) };
     let lines =
         [("first", "second"), ("second", "first"), ("third", "fourth"), ("fourth", "third")]
             .map(|(mine, other)| line(mine, other));
@@ -116,8 +119,27 @@ fn only_timed_steps_have_times() {
 #[test]
 fn a_step_is_ended_after_its_time_limit() {
     let mut steps = Steps::default();
-    let step = Step::program("sleep", "sleep", "60").time_limit_s(1);
+    let step = Step { time_limit_s: Some(1), ..Step::new("sleep", "sleep 60") };
     steps.run(&step);
     // If the host cannot limit the time of a command, the step succeeds.
     assert_eq!(steps.failures.len(), usize::from(step::can_limit_time()));
+}
+
+#[test]
+fn a_step_runs_if_its_tools_are_installed_and_each_missing_tool_is_named_once() {
+    let mut steps = Steps::default();
+    let installed = [("qemu", true), ("xen", false), ("cc", false)];
+    steps.tools = installed.map(|(tool, is_installed)| (tool.to_owned(), is_installed)).into();
+    let list = |tools: &[&str]| tools.iter().map(|&tool| tool.to_owned()).collect();
+    let mut runs = |needs: &[&str], wants: &[&str], lacks: &[&str]| {
+        let step = Step::new("a step", "true");
+        let (needs, wants, lacks) = (list(needs), list(wants), list(lacks));
+        steps.has_tools(&Step { needs, wants, lacks, ..step })
+    };
+    assert!(runs(&["qemu"], &["qemu"], &["xen", "cc"]));
+    assert!(!runs(&["qemu"], &["xen"], &[]) && !runs(&[], &["qemu", "xen"], &[]));
+    assert!(!runs(&["cc"], &["qemu"], &[]) && !runs(&["qemu", "cc"], &[], &[]));
+    assert!(!runs(&[], &[], &["qemu"]));
+    assert_eq!(steps.skipped_parts, [table::tool("xen").wanted.as_str()]);
+    assert_eq!(steps.missing_parts, [table::tool("cc").wanted.as_str()]);
 }
