@@ -1,4 +1,4 @@
-//! `cargo xtask test` and `cargo xtask deep`, which run the tests.
+//! `cargo xtask test`, `deep` and `busy`, which run the tests.
 
 use crate::{
     embed,
@@ -39,6 +39,13 @@ pub(crate) fn run_deep() -> ExitCode {
     group("deep-after-ports").iter().for_each(|step| steps.run(step));
     packages::test(&mut steps);
     fuzz(&mut steps);
+    on_a_busy_host(&mut steps);
+    steps.conclude_tests()
+}
+
+/// Runs all tests on a busy host and on one CPU.
+pub(crate) fn run_busy() -> ExitCode {
+    let mut steps = Steps::timed("cargo xtask busy");
     on_a_busy_host(&mut steps);
     steps.conclude_tests()
 }
