@@ -1,7 +1,7 @@
 //! The control path: announces memory, adds it, puts it online and removes it.
 //!
-//! The caller's lock protects all calls of the control path, including the steps of a virtio-mem
-//! device. If another call is in progress, a call returns HOTMEM_EBUSY.
+//! The caller's lock must keep the calls of the control path apart, including the steps of a
+//! virtio-mem device. If it does not, a call that begins during another one returns HOTMEM_EBUSY.
 
 use crate::error::{
     Error, HOTMEM_EBUSY, HOTMEM_EFAULT, HOTMEM_EINVAL, HOTMEM_ENOENT, code, withdraw_error,
@@ -295,7 +295,7 @@ fn remove_offline(
             _ => BlockerKind::Metadata,
         };
         first_blocker = first_blocker.or(Some(Blocker { range: refused, kind }));
-        // The result is not needed: memory below that is refused as well stays offline.
+        // The result is not needed: if the memory below is refused too, it stays offline.
         let _ = remove(remaining.split_at(refused.start()).0);
         remaining = remaining.split_at(refused.end()).1;
     }

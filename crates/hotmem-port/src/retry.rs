@@ -17,8 +17,8 @@ pub trait AllocRetry<P: Platform> {
     /// use.
     ///
     /// # Errors
-    /// The error of the last try. A kernel whose interface has one error only, no memory, drops it
-    /// by [`Result::ok`]; others tell a wrong request from a lack of memory.
+    /// The error of the last try. A kernel whose own interface has only the error "no memory" can
+    /// drop it by [`Result::ok`]. Another kernel can tell a wrong request from a lack of memory.
     fn alloc_retry(&self, request: AllocRequest) -> Result<Allocation<'_, P>, AllocError>;
 }
 

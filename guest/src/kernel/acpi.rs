@@ -4,7 +4,7 @@ use super::fatal::give_up;
 use super::general_events::{GeneralEvents, port_of};
 use super::limits::MAX_CPUS;
 use super::memory;
-use super::place::Place;
+use super::take_once::TakeOnce;
 use acpi::fadt::Fadt;
 use acpi::madt::{Madt, MadtEntry};
 use acpi::mcfg::Mcfg;
@@ -104,7 +104,7 @@ impl Firmware {
         memory: &mut memory::AddressSpace,
         ram: impl Iterator<Item = PfnRange> + Clone,
     ) -> Result<&'static mut Self, TableError> {
-        static FIRMWARE: Place<Firmware> = Place::new(Firmware::WITHOUT_TABLES);
+        static FIRMWARE: TakeOnce<Firmware> = TakeOnce::new(Firmware::WITHOUT_TABLES);
         let firmware = FIRMWARE.take();
         let handler = TableMapper(&RefCell::new(memory));
         let tables = match rsdp.and_then(|rsdp| usize::try_from(rsdp).ok()) {

@@ -8,8 +8,8 @@ use super::engine::{BUDGET, Engine};
 use super::fatal::must;
 use super::general_events::GeneralEvents;
 use super::limits::MAX_DIMMS;
-use super::place::Place;
 use super::progress::WATCHDOG;
+use super::take_once::TakeOnce;
 use super::this_cpu::ThisCpu;
 use super::trap;
 use core::fmt;
@@ -89,7 +89,7 @@ impl Dimms {
         events: Option<GeneralEvents>,
         online: OnlineType,
     ) -> &'static mut Option<Self> {
-        static DIMMS: Place<Option<Dimms>> = Place::new(None);
+        static DIMMS: TakeOnce<Option<Dimms>> = TakeOnce::new(None);
         let place = DIMMS.take();
         let (Some(SlotRegion { port, count }), Some(events)) = (region, events) else {
             return place;

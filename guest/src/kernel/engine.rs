@@ -2,7 +2,7 @@
 
 use super::hooks::{KernelHooks, KernelMapping};
 use super::memory::AddressSpace;
-use super::place::Place;
+use super::take_once::TakeOnce;
 use super::this_cpu::ThisCpu;
 use hotmem::{Budget, Bytes, Hotplug, OnlineType};
 use hotmem_guest::cmdline::{Online, Options};
@@ -27,7 +27,7 @@ impl Engine {
         mut hotplug: Hotplug<'static, ThisCpu, KernelMapping>,
         options: &Options,
     ) -> &'static mut Self {
-        static ENGINE: Place<Option<Engine>> = Place::new(None);
+        static ENGINE: TakeOnce<Option<Engine>> = TakeOnce::new(None);
         hotplug.settings.min_free_frames = MIN_FREE.frames();
         ENGINE.put(Engine { hotplug, hooks: KernelHooks::new(options) })
     }

@@ -1,6 +1,6 @@
 //! Implements the kernel's heap, whose memory can be removed while it is in use.
 //!
-//! The heap lies in a window. Memory under live objects can be unplugged, because their frames are
+//! The heap lies in a *window*, a reserved range of virtual addresses. Memory under live objects can be unplugged, because their frames are
 //! migrated while the objects keep their addresses. Memory whose physical address a device knows is
 //! pinned, and is reported if it blocks a removal.
 //!
@@ -9,7 +9,7 @@
 
 use super::memory::AddressSpace;
 use super::migratable_window::MigratableWindow;
-use super::place::Place;
+use super::take_once::TakeOnce;
 use core::alloc::Layout;
 use core::ptr::NonNull;
 use hotmem::{Bytes, Migration, Pfn, PfnRange};
@@ -25,8 +25,8 @@ use talc::source::Source;
 #[global_allocator]
 static HEAP: TalcLock<spin::Mutex<()>, Pages> = TalcLock::new(Pages::unmapped());
 
-/// The batch of the window, which [`open`] takes.
-static BATCH: Place<Batch> = Place::new(Batch::new());
+/// The buffer in which the window collects its changes of page tables. [`open`] takes it.
+static PAGE_TABLE_BATCH: TakeOnce<Batch> = TakeOnce::new(Batch::new());
 
 /// The start of the window, at the start of the last 16 TiB of the address space. The second half
 /// of these 16 TiB contains the kernel's image.
@@ -59,7 +59,7 @@ pub(crate) struct HeapUse {
 pub(crate) fn open(space: &AddressSpace, tables_below: Pfn) {
     // Accessed and Dirty are set in advance, so that no access has to set them.
     let flags = UNUSED | Flags::ACCESSED_DIRTY;
-    let batch = BATCH.take();
+    let batch = PAGE_TABLE_BATCH.take();
     HEAP.lock().source.memory =
         Some(MigratableWindow::new(space, BASE, flags, tables_below, batch));
 }
@@ -122,7 +122,8 @@ unsafe impl Source for Pages {
     const TRACK_HEAP_END: bool = true;
 
     fn acquire<B: Binning>(talc: &mut Talc<Self, B>, layout: Layout) -> Result<(), ()> {
-        // The overhead of the first heap, and the maximal cost of alignment.
+        // What the allocator needs for its own data when it gets its first memory, and one unit that
+        // the alignment may cost.
         let overhead = talc::min_first_heap_size::<B>() + talc::base::CHUNK_UNIT;
         let bytes =
             layout.size().checked_add(layout.align()).and_then(|sum| sum.checked_add(overhead));

@@ -42,7 +42,6 @@ mod pci;
 mod pic;
 mod pinned_memory;
 mod pit;
-mod place;
 mod poison;
 mod progress;
 mod queue_memory;
@@ -52,6 +51,7 @@ mod session;
 mod signal;
 mod smp;
 mod stacks;
+mod take_once;
 mod task_state;
 mod this_cpu;
 mod transport;
@@ -75,20 +75,20 @@ use hotmem_guest::pvh::{Handover, MemoryMapEntry, StartInfo};
 use hotmem_guest::report::Report;
 use lapic::LocalApic;
 use next_kernel::NextKernel;
-use place::Place;
 use progress::{TICKS, start_ticking};
 use serial::Serial;
 use session::{Session, SessionParameters};
+use take_once::TakeOnce;
 
 /// The command line, and the loader's memory map and modules.
-static CMDLINE: Place<[u8; 4096]> = Place::new([0; 4096]);
-static MEMORY_MAP: Place<[MemoryMapEntry; MAX_ENTRIES]> =
-    Place::new([MemoryMapEntry::EMPTY; MAX_ENTRIES]);
-static MODULES: Place<[MemoryMapEntry; MAX_MODULES]> =
-    Place::new([MemoryMapEntry::EMPTY; MAX_MODULES]);
+static CMDLINE: TakeOnce<[u8; 4096]> = TakeOnce::new([0; 4096]);
+static MEMORY_MAP: TakeOnce<[MemoryMapEntry; MAX_ENTRIES]> =
+    TakeOnce::new([MemoryMapEntry::EMPTY; MAX_ENTRIES]);
+static MODULES: TakeOnce<[MemoryMapEntry; MAX_MODULES]> =
+    TakeOnce::new([MemoryMapEntry::EMPTY; MAX_MODULES]);
 
-static OPTIONS: Place<Option<Options>> = Place::new(None);
-static CLOCK: Place<Option<Clock>> = Place::new(None);
+static OPTIONS: TakeOnce<Option<Options>> = TakeOnce::new(None);
+static CLOCK: TakeOnce<Option<Clock>> = TakeOnce::new(None);
 
 /// Runs the kernel in 64-bit mode. The boot code calls this function on the boot stack. It has
 /// mapped the first [`image::MAPPED_BYTES`] of physical memory at the kernel's link address and in

@@ -9,9 +9,9 @@ use super::fatal::give_up;
 use super::flush::{answer_flush, flush_all};
 use super::memory::{AddressSpace, FRAME_WORDS};
 use super::migratable_window::{BATCH_PAGES, MigratableWindow};
-use super::place::Place;
 use super::progress::WATCHDOG;
 use super::quiesce;
+use super::take_once::TakeOnce;
 use super::this_cpu::ThisCpu;
 use core::sync::atomic::{
     AtomicU32, AtomicU64,
@@ -39,7 +39,7 @@ const BURST: u32 = 16;
 /// The pages' frames. A CPU that faults on a page that is not present waits for the lock.
 static MEMORY: spin::Mutex<Option<MigratableWindow>> = spin::Mutex::new(None);
 /// The batch of the window, which [`open`] takes.
-static BATCH: Place<Batch> = Place::new(Batch::new());
+static BATCH: TakeOnce<Batch> = TakeOnce::new(Batch::new());
 /// The state of each page when the dirty bits were last cleared.
 static DIRTY_CHECKS: spin::Mutex<[DirtyCheck; MAX_PAGES]> =
     spin::Mutex::new([DirtyCheck::UNWRITTEN; MAX_PAGES]);

@@ -30,9 +30,9 @@ use super::objects::Objects;
 use super::page_faults::Bursts;
 use super::pci::{Buses, MAX_PORTS};
 use super::pinned_memory::PinnedRanges;
-use super::place::Place;
 use super::progress::WATCHDOG;
 use super::serial::Serial;
+use super::take_once::TakeOnce;
 use super::trap;
 use hotmem::{Bytes, Pfn, PfnRange};
 use hotmem_guest::cmdline::{Options, WorkAt};
@@ -45,11 +45,11 @@ use touching::TouchRound;
 use virtio_drivers::transport::pci::bus::DeviceFunctionInfo;
 
 /// The session, and its large parts.
-static DEVICES: Place<[Option<AttachedDevice>; MAX_DEVICES]> =
-    Place::new([const { None }; MAX_DEVICES]);
-static BALLOON: Place<Option<Balloon>> = Place::new(None);
-static BURSTS: Place<Option<Bursts>> = Place::new(None);
-static SESSION: Place<Option<Session>> = Place::new(None);
+static DEVICES: TakeOnce<[Option<AttachedDevice>; MAX_DEVICES]> =
+    TakeOnce::new([const { None }; MAX_DEVICES]);
+static BALLOON: TakeOnce<Option<Balloon>> = TakeOnce::new(None);
+static BURSTS: TakeOnce<Option<Bursts>> = TakeOnce::new(None);
+static SESSION: TakeOnce<Option<Session>> = TakeOnce::new(None);
 
 /// A run with devices.
 pub(crate) struct Session {

@@ -6,7 +6,7 @@
 use super::image::STACK_BYTES;
 use super::limits::MAX_CPUS;
 use super::memory::{AddressSpace, FlushAll, alloc_frames, supported};
-use super::place::Place;
+use super::take_once::TakeOnce;
 use core::fmt;
 use hotmem::{AllocError, AllocRequest};
 use hotmem_directmap::{PAGE_BYTES, UNUSED, Window, WindowError};
@@ -23,7 +23,7 @@ const PAGES_PER_CPU: u64 = 1 + NMI_STACK_PAGES + 1 + STACK_BYTES / PAGE_BYTES;
 const NMI_STACK_PAGES: u64 = NMI_STACK_BYTES / PAGE_BYTES;
 
 /// The batch of the window, which [`Stacks::open`] takes.
-static BATCH: Place<Batch> = Place::new(Batch::new());
+static BATCH: TakeOnce<Batch> = TakeOnce::new(Batch::new());
 
 /// The window in which the stacks are mapped.
 pub(crate) struct Stacks(Window<'static, FrameTables, FlushAll>);

@@ -23,7 +23,7 @@ fn devices_are_added_by_acpi_hotplug_and_resized() {
     assert_eq!(add(&mut vm, 1, "8G"), (0, Bytes::gib(8)));
     for target in [Bytes::gib(8), Bytes::ZERO, Bytes::mib(512)] {
         // QEMU's device `vmem1` is the guest's device 0.
-        vm.request_of(1, target).unwrap();
+        vm.request_size_of_device(1, target).unwrap();
         let resized = |event: &Event| match *event {
             Event::Resized { target: reached, .. } => (reached == target.0).then_some(()),
             _ => None,
@@ -31,7 +31,7 @@ fn devices_are_added_by_acpi_hotplug_and_resized() {
         vm.wait("end of the resize", resized).unwrap();
     }
     assert_eq!(add(&mut vm, 0, "4G"), (1, Bytes::gib(4)));
-    vm.request_of(0, Bytes::mib(512)).unwrap();
+    vm.request_size_of_device(0, Bytes::mib(512)).unwrap();
     vm.finish().unwrap();
 }
 
@@ -40,7 +40,8 @@ fn a_device_is_released_on_request_and_its_slot_is_used_again() {
     let mut config = with_ports().with_guest_option("exit", "size:2G");
     config.other_device_options.push("virtio-rng-pci");
     let mut vm = boot(&config);
-    // The guest finds a device that is present at the start by PCI, and has no ACPI name of it.
+    // The guest finds the devices that are present at the start by a scan of PCI, so it does not know
+    // their names in ACPI.
     let answer = |event: &Event| matches!(event, Event::Entropy { .. }).then_some(());
     vm.wait("answer", answer).unwrap();
     for _ in 0..3 {
@@ -49,7 +50,7 @@ fn a_device_is_released_on_request_and_its_slot_is_used_again() {
         repeat_until_refused(&mut vm, "device_del other", "not found");
     }
     assert_eq!(add(&mut vm, 0, "8G"), (0, Bytes::gib(8)));
-    vm.request_of(0, Bytes::gib(2)).unwrap();
+    vm.request_size_of_device(0, Bytes::gib(2)).unwrap();
     vm.finish().unwrap();
 }
 
@@ -65,7 +66,8 @@ fn devices_that_were_present_at_boot_are_released_on_request() {
     vm.monitor_line("device_del balloon0").unwrap();
     vm.wait("end of the balloon", lost_balloon).unwrap();
     repeat_until_refused(&mut vm, "device_del balloon0", "not found");
-    // The guest had to stop this device, whose port was not known either, and has started it again.
+    // The guest did not know in which port the balloon was. So it stopped the memory device, too, and
+    // has started it again.
     let device = |event: &Event| matches!(event, Event::Device { .. }).then_some(());
     vm.wait("device", device).unwrap();
     vm.resize(Bytes::gib(8)).unwrap();

@@ -28,7 +28,7 @@ fn two_devices_are_resized_on_nodes_without_cpus_or_boot_memory() {
     ];
     let mut online = Bytes::ZERO;
     for (device, target, boot_memory) in resizes {
-        let resize = vm.resize_of(device, target).unwrap();
+        let resize = vm.resize_device(device, target).unwrap();
         assert_eq!(vm.device_size_of(device).unwrap(), target);
         assert_eq!(usize::from(resize.node), device + 1);
         assert_eq!(resize.node_online, boot_memory + target, "device {device} at {target}");
@@ -50,12 +50,12 @@ fn three_devices_are_resized_at_the_same_time() {
     };
     let mut vm = start(&config);
     for target in [size, Bytes::gib(2), Bytes::gib(33), Bytes::ZERO] {
-        vm.request_of(0, target).unwrap();
-        vm.request_of(2, target).unwrap();
-        let resize = vm.resize_of(1, target).unwrap();
+        vm.request_size_of_device(0, target).unwrap();
+        vm.request_size_of_device(2, target).unwrap();
+        let resize = vm.resize_device(1, target).unwrap();
         assert_eq!(resize.node_online, target);
     }
-    vm.resize_of(1, Bytes::gib(2)).unwrap();
-    vm.resize_of(2, Bytes::gib(1)).unwrap();
+    vm.resize_device(1, Bytes::gib(2)).unwrap();
+    vm.resize_device(2, Bytes::gib(1)).unwrap();
     vm.finish(Bytes::ZERO);
 }

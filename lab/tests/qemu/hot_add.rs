@@ -78,7 +78,7 @@ fn the_balloon_is_emptied_before_its_slot_is_powered_off() {
     vm.wait("end of the balloon", lost_balloon).unwrap();
     repeat_until_refused(&mut vm, "device_del balloon0", "not found");
     assert_eq!(add(&mut vm, 1, "8G"), (0, Bytes::gib(8)));
-    vm.request_of(1, Bytes::gib(4)).unwrap();
+    vm.request_size_of_device(1, Bytes::gib(4)).unwrap();
     vm.finish().unwrap();
 }
 
@@ -94,8 +94,8 @@ fn devices_are_added_while_the_machine_runs() {
         assert_eq!(vm.device_size().unwrap(), target);
     }
     assert_eq!(add(&mut vm, 1, "16G"), (1, Bytes::gib(16)));
-    vm.resize_of(1, Bytes::gib(16)).unwrap();
-    vm.resize_of(1, Bytes::ZERO).unwrap();
+    vm.resize_device(1, Bytes::gib(16)).unwrap();
+    vm.resize_device(1, Bytes::ZERO).unwrap();
     vm.request(Bytes::gib(1)).unwrap();
     vm.finish().unwrap();
 }
@@ -138,6 +138,6 @@ fn the_guest_releases_a_device_on_request() {
         repeat_until_refused(&mut vm, "device_del other", "not found");
     }
     assert_eq!(add(&mut vm, 1, "8G"), (0, Bytes::gib(8)));
-    vm.request_of(1, Bytes::gib(4)).unwrap();
+    vm.request_size_of_device(1, Bytes::gib(4)).unwrap();
     vm.finish().unwrap();
 }

@@ -24,11 +24,11 @@ fn bad_frames_are_quarantined_whether_they_are_free_or_in_use() {
     let config =
         config(Bytes::gib(1)).with_touched_memory(size).with_guest_option("exit", "size:2M");
     let mut vm = Vm::start(&config).unwrap();
-    let region = |event: &Event| match *event {
+    let device_address = |event: &Event| match *event {
         Event::Device { addr, .. } => Some(addr),
         _ => None,
     };
-    let region = vm.wait("device", region).unwrap().0;
+    let region = vm.wait("device", device_address).unwrap().0;
     vm.resize(size).unwrap();
     vm.wait("touching", crate::balloon::touched).unwrap();
     // The workload has touched all of the plugged memory.
@@ -47,11 +47,11 @@ fn bad_frames_are_quarantined_whether_they_are_free_or_in_use() {
 }
 
 #[test]
-fn the_guest_ends_if_its_own_memory_is_bad() {
+fn the_guest_ends_if_the_memory_of_its_kernel_is_bad() {
     let mut vm = Vm::start(&Config { ..config(Bytes::gib(1)) }).unwrap();
     let device = |event: &Event| matches!(event, Event::Device { .. }).then_some(());
     vm.wait("device", device).unwrap();
-    // The kernel's image begins there.
+    // The kernel's image begins at 1 MiB.
     let injected = inject(&mut vm, 1 << 20);
     // The guest may end before the monitor answers.
     let error = injected.and_then(|()| vm.wait("end", |_| None::<()>)).unwrap_err();

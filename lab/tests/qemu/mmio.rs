@@ -54,10 +54,10 @@ fn several_devices_have_separate_interrupt_lines() {
     };
     let (answer, _) = vm.wait("answer", answer).unwrap();
     assert_eq!(answer, ("mmio".to_owned(), true, 64));
-    vm.resize_of(1, Bytes::gib(4)).unwrap();
-    vm.resize_of(0, Bytes::gib(4)).unwrap();
-    vm.resize_of(1, Bytes::gib(1)).unwrap();
-    vm.request_of(0, Bytes::gib(2)).unwrap();
+    vm.resize_device(1, Bytes::gib(4)).unwrap();
+    vm.resize_device(0, Bytes::gib(4)).unwrap();
+    vm.resize_device(1, Bytes::gib(1)).unwrap();
+    vm.request_size_of_device(0, Bytes::gib(2)).unwrap();
     vm.finish().unwrap();
 }
 

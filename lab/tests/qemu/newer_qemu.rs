@@ -32,7 +32,7 @@ fn a_device_that_was_present_at_boot_is_released_by_acpi_hotplug() {
     let more_memory_devices = vec![(Bytes::gib(4), 0), (Bytes::gib(2), 0)];
     let mut vm = boot(&Config { emulator: newer(), more_memory_devices, ..config });
     // Devices 0 and 2 have no memory plugged, so the guest does not know which of them is meant.
-    vm.resize_of(1, Bytes::gib(4)).unwrap();
+    vm.resize_device(1, Bytes::gib(4)).unwrap();
     vm.monitor_line("device_del vmem2").unwrap();
     repeat_until_refused(&mut vm, "device_del vmem2", "not found");
     vm.monitor_line("object_del plug2").unwrap();

@@ -32,8 +32,8 @@ fn memory_is_unplugged_from_one_device_while_it_is_plugged_into_another() {
         for targets in [[Bytes::ZERO, SIZES[1]], [SIZES[0], Bytes::ZERO]] {
             // The guest sees both requests at once.
             vm.monitor_line("stop").unwrap();
-            vm.request_of(0, targets[0]).unwrap();
-            vm.request_of(1, targets[1]).unwrap();
+            vm.request_size_of_device(0, targets[0]).unwrap();
+            vm.request_size_of_device(1, targets[1]).unwrap();
             vm.monitor_line("cont").unwrap();
             wait_for_sizes(&mut vm, targets);
         }

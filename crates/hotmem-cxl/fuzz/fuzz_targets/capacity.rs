@@ -9,14 +9,14 @@ const REGION: Region = Region { start: 1 << 28, decode_len: 1 << 28, len: 1 << 2
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let mut capacity = DynamicCapacity::<6>::new(&[REGION]);
     for step in bytes.chunks_exact(6) {
-        let &[kind, first, count, odd, flags, room] = step else { continue };
+        let &[kind, first, count, distortion, flags, room] = step else { continue };
         let more = if flags & 1 != 0 { More::Follows } else { More::Last };
         // Mostly blocks in the region, but also anything else.
         let start = REGION.start + u64::from(first % 32) * REGION.block;
         let len = u64::from(count % 8) * REGION.block;
-        let extent = match odd {
+        let extent = match distortion {
             0..200 => Extent { start, len },
-            _ => Extent { start: start << (odd % 64), len: len.rotate_left(odd.into()) },
+            _ => Extent { start: start << (distortion % 64), len: len.rotate_left(distortion.into()) },
         };
         let event = match kind % 4 {
             0 => Event::Add(extent, more),

@@ -105,7 +105,7 @@ fn registers_that_lose_bits_are_noticed_before_the_commit() {
 }
 
 #[test]
-fn a_component_that_is_removed_at_any_access_is_gone() {
+fn an_access_to_a_removed_component_fails_as_gone() {
     let run = |gone_after| {
         let mut component = Component::new(0, 0);
         component.behaviour.gone_after = gone_after;
@@ -143,11 +143,15 @@ fn impossible_settings_are_refused() {
         assert_eq!(commit(&mut component, 0, &setting), Err(error));
     }
     let widest = Setting { ways: two, granularity: Granularity::MAX, ..good };
-    assert_eq!(commit(&mut component, 0, &widest), Ok(()), "bit 14 can select");
+    assert_eq!(commit(&mut component, 0, &widest), Ok(()), "address bit 14 can select the target");
     assert_eq!(uncommit(&mut component, 0), Ok(()));
     *component.word(0x1200) &= !(1 << 9);
     let error = interleave(two, Granularity::MAX);
-    assert_eq!(commit(&mut component, 0, &widest), Err(error), "bit 14 cannot select any more");
+    assert_eq!(
+        commit(&mut component, 0, &widest),
+        Err(error),
+        "address bit 14 cannot select the target any more"
+    );
     let bridge = Decoders::find(&mut component, Role::Bridge).unwrap().unwrap();
     let four = Setting { ways: Ways::new(4).unwrap(), destination: ports, ..setting(16, 4) };
     let error = interleave(four.ways, Granularity::MIN);
@@ -175,8 +179,8 @@ fn malformed_component_registers_are_refused() {
 }
 
 proptest! {
-    /// Whatever the registers answer, no access is unaligned or beyond the block, and what is found
-    /// costs a bounded number of accesses.
+    /// Whatever the registers answer, no access is unaligned or beyond the block, and the number
+    /// of accesses is bounded.
     #[test]
     fn arbitrary_registers_neither_panic_nor_lead_beyond_the_block(
         mut registers in arbitrary(), is_bridge: bool,

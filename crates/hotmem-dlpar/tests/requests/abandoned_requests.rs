@@ -74,7 +74,7 @@ fn drop_addition_at(partition: &mut Partition<'_, '_>, index: DrcIndex, busy_cal
     let request = movable_request(ADD, LmbSelection::Index(index));
     let progress = partition.begin(request, Budget::UNLIMITED);
     assert!(matches!(progress, Progress::Pending(Wait::Connector { .. })), "{progress:?}");
-    partition.end_script();
+    partition.end_script_and_count_calls();
     partition.reported_lmbs = partition.drop_and_begin_anew();
     partition.check();
 }
@@ -140,7 +140,7 @@ fn a_removal_that_was_dropped_is_not_reported_to_qemu_as_failed() {
         });
         let progress = partition.begin(movable_request(REMOVE, dimm), Budget::UNLIMITED);
         assert!(matches!(progress, Progress::Pending(Wait::Connector { .. })), "{progress:?}");
-        partition.end_script();
+        partition.end_script_and_count_calls();
         assert_eq!(partition.drop_and_begin_anew(), 2, "two LMBs are released");
         let summary = partition.request(REMOVE, dimm).expect("the host has asked");
         assert_eq!((summary.lmbs, partition.hypervisor.refusals()), (2, 0));

@@ -223,9 +223,13 @@ fn invalid_requests_change_nothing() {
     with_partition(|partition| {
         for (change, selection, error) in refused {
             let before = partition.snapshot();
-            partition.end_script();
+            partition.end_script_and_count_calls();
             let failure = partition.request(change, selection).expect_err("the request is invalid");
-            assert_eq!((failure.error, partition.end_script()), (error, 0), "{selection:?}");
+            assert_eq!(
+                (failure.error, partition.end_script_and_count_calls()),
+                (error, 0),
+                "{selection:?}"
+            );
             assert_eq!(partition.snapshot(), before, "{selection:?}");
         }
     });
@@ -283,7 +287,7 @@ fn busy_hypervisors_and_small_budgets_do_not_change_the_result() {
 }
 
 #[test]
-fn the_property_is_written_one_time_with_the_assigned_lmbs() {
+fn the_list_of_assigned_lmbs_is_written_once() {
     with_partition(|partition| {
         partition.request(ADD, LmbSelection::Count(3)).expect("enough LMBs are available");
         assert_eq!(partition.hypervisor.property(), partition.snapshot().property);
@@ -297,7 +301,8 @@ fn the_property_is_written_one_time_with_the_assigned_lmbs() {
     });
 }
 
-/// All frames of the LMBs were allocated and freed, so the bitmaps of a section lie in its first LMB.
+/// If all frames are allocated one by one, the bitmaps of a section are made in its own first LMB, and
+/// stay there.
 #[test]
 fn metadata_in_an_lmb_is_removed_with_the_lmbs_that_it_describes() {
     for budget in [Budget { pageblocks: 1 }, Budget { pageblocks: 100 }, Budget::UNLIMITED] {
@@ -326,7 +331,7 @@ fn metadata_in_an_lmb_is_removed_with_the_lmbs_that_it_describes() {
 }
 
 #[test]
-fn page_tables_may_come_from_memory_of_the_same_request() {
+fn page_tables_of_an_lmb_can_lie_in_lmbs_that_the_same_request_added() {
     with_partition(|partition| {
         partition.announce();
         let frames = partition.hotplug.frames();

@@ -203,7 +203,7 @@ impl Exchange for CutRequest<'_, '_, '_> {
         if cut.ending != Ending::Drop {
             self.check_ended(cut);
         }
-        self.partition.end_script();
+        self.partition.end_script_and_count_calls();
         // The next requests mend what this one could not restore.
         let assigned = |request: &Self| request.partition.assigned().len() as u32;
         self.request(ADD, LMBS - assigned(self));
@@ -248,7 +248,7 @@ fn leave_unknown(partition: &mut Partition<'_, '_>, is_carried_out: bool) {
     let result = partition.run(request, Budget::UNLIMITED, |_| true);
     assert_eq!(result.expect_err("the request was cancelled").unrestored, 1);
     assert_eq!(partition.hypervisor.connectors()[0].is_usable, is_carried_out);
-    partition.end_script();
+    partition.end_script_and_count_calls();
 }
 
 #[test]
@@ -273,7 +273,7 @@ fn a_connector_in_an_unknown_state_is_not_forgotten_when_it_cannot_be_sensed() {
             partition.script(|_, _| Answer::Status(HARDWARE_ERROR));
             let selection = LmbSelection::Index(DrcIndex(FIRST_INDEX));
             assert!(partition.request(change, selection).is_err());
-            partition.end_script();
+            partition.end_script_and_count_calls();
             partition.request(change, selection).expect("nothing prevents the request");
         });
     }

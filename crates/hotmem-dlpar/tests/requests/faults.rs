@@ -35,9 +35,9 @@ const FAULTY_ANSWERS: [Answer; 5] = [
 fn for_each_call(test: impl Fn(Change, LmbSelection, u64)) {
     for (change, selection) in REQUESTS {
         let calls = with_partition(|partition| {
-            partition.end_script();
+            partition.end_script_and_count_calls();
             partition.request(change, selection).expect("no call fails");
-            partition.end_script()
+            partition.end_script_and_count_calls()
         });
         assert!(calls > 0);
         for call in 0..calls {

@@ -22,7 +22,7 @@ fn offline_memory_stays_offline_if_its_removal_fails() {
             partition.request(REMOVE, range).expect_err("the update of the property fails");
         assert_eq!(failure.error, Error::Update(-1));
         assert_eq!(partition.snapshot(), before);
-        partition.end_script();
+        partition.end_script_and_count_calls();
         partition.request(REMOVE, range).expect("no obstacle prevents the request");
         assert_eq!(partition.assigned(), lmb_set([7, 8, 19]));
     });

@@ -77,7 +77,7 @@ fn the_remaining_lmbs_of_a_section_get_new_descriptors() {
         let state = partition.hotplug.state_at(first_pfn(8), first_pfn(16));
         assert_eq!((state.0.frames(), state.1), (LMB_BYTES / 4096 * 8, State::OnlineMovable));
         // Remove the rest of the section, and then add both sections.
-        partition.end_script();
+        partition.end_script_and_count_calls();
         for (change, selection) in [(REMOVE, FIRST_SECTION), (ADD, LmbSelection::Count(16))] {
             let summary = partition.begin(movable_request(change, selection), Budget::UNLIMITED);
             assert!(matches!(summary, Progress::Ready(Ok(_))), "{summary:?}");
@@ -175,7 +175,7 @@ fn a_failed_removal_forgets_no_poisoned_frame() {
             let removed =
                 partition.begin(movable_request(REMOVE, FIRST_SECTION), Budget::UNLIMITED);
             assert!(matches!(removed, Progress::Ready(Err(_))), "{removed:?}");
-            partition.end_script();
+            partition.end_script_and_count_calls();
             let frames = partition.hotplug.frames();
             assert!(frames.poisoned().eq([(bad, Poisoned::Quarantined)]));
             let taken = frames.alloc(AllocRequest::frames(1).movable().at(bad));

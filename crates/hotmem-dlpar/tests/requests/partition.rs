@@ -229,7 +229,7 @@ impl<'f> Partition<'_, 'f> {
 
     /// Ends the script, so that the hypervisor carries out all calls. Returns the number of calls since
     /// the script was set.
-    pub(crate) fn end_script(&self) -> u64 {
+    pub(crate) fn end_script_and_count_calls(&self) -> u64 {
         let calls = self.script.borrow().0;
         self.script(|_, _| Answer::CarryOut);
         calls

@@ -31,7 +31,7 @@ fn with_dimm(change: Change, f: impl FnOnce(&mut Partition<'_, '_>, Snapshot)) {
         if change == REMOVE {
             partition.hypervisor.request_back(FIRST_OF_DIMM, DIMM_LMBS);
         }
-        partition.end_script();
+        partition.end_script_and_count_calls();
         f(partition, before);
     });
 }
@@ -43,7 +43,7 @@ fn for_each_call(test: impl Fn(Change, u64, bool)) {
         let mut calls = 0;
         with_dimm(change, |partition, _| {
             partition.request(change, DIMM).expect("no call fails");
-            calls = partition.end_script();
+            calls = partition.end_script_and_count_calls();
         });
         assert!(calls > 0);
         for call in 0..calls {
@@ -55,7 +55,7 @@ fn for_each_call(test: impl Fn(Change, u64, bool)) {
 /// Checks that the DIMM can be removed. If `adds_again` is true, adds a DIMM that is not assigned
 /// before that.
 fn check_removable(partition: &mut Partition<'_, '_>, adds_again: bool, context: &str) {
-    partition.end_script();
+    partition.end_script_and_count_calls();
     let is_assigned =
         (0..u64::from(DIMM_LMBS)).all(|nth| partition.assigned().contains(&(20 + nth)));
     if !is_assigned && adds_again {
@@ -180,7 +180,7 @@ fn a_removal_is_not_reported_as_failed_after_it_has_released_a_connector() {
             let Error::Connector(error) = failure.error else { panic!("{failure}") };
             assert_eq!((error.connector.0, error.call), (FIRST_INDEX + failing, Call::Isolate));
             assert_eq!(partition.hypervisor.refusals(), 0, "{failing} of {acquired}");
-            partition.end_script();
+            partition.end_script_and_count_calls();
             partition.request(REMOVE, DIMM).expect("the host has requested the memory");
             partition.reported_lmbs = 0;
             partition.check();

@@ -268,7 +268,7 @@ fn a_removal_of_connectors_that_cannot_be_isolated_is_reported_as_failed() {
         assert!(matches!(failure.error, Error::Connector(_)), "{failure}");
         assert_eq!((failure.unrestored, failure.lost), (0, 0));
         assert_eq!(partition.hypervisor.refusals(), 1);
-        partition.end_script();
+        partition.end_script_and_count_calls();
         partition.hypervisor.request_back(DrcIndex(FIRST_INDEX + 20), 3);
         assert_eq!(
             partition

@@ -241,7 +241,7 @@ fn run_rounds(rounds: &[Round]) -> u64 {
                 // Leave out the other rounds: no request can repair a connector that always fails.
                 return;
             }
-            partition.end_script();
+            partition.end_script_and_count_calls();
             for (_, frames) in in_use.extract_if(.., |(nth, _)| *nth % 2 == 0) {
                 drop(frames);
             }

@@ -6,7 +6,7 @@ use hotmem_testkit::RawRanges as _;
 use hotmem_testkit::Validated as _;
 use hotmem_testkit::{Cpus, DISTANT_PFN, Memory, PAGEBLOCK, SECTION, numbers, pfn, range};
 
-/// 64 GiB in the real geometry.
+/// 64 GiB, unless the engine is built with a small geometry.
 const PLUGGED_FRAMES: u64 = 512 * SECTION;
 
 /// Runs `test` on an instance of which only boot memory is backed by real memory. An access to
@@ -30,7 +30,7 @@ fn onlining_writes_a_hundred_thousandth_of_the_memory_at_most() {
     with_boot_memory_only(|frames, hotplug, memory| {
         let plugged = range(DISTANT_PFN, PLUGGED_FRAMES);
         hotplug.announce(plugged).unwrap();
-        // The words stay allocated.
+        // The words that `prepare_add` has made stay allocated.
         drop(hotplug.prepare_add(plugged).unwrap());
         let before = words(frames, memory);
         let counts = frames.counts();
@@ -67,8 +67,10 @@ impl OfflineAll for Hotplug<'_, Cpus> {
     }
 }
 
-/// The number of sections that a chunk describes, and the number of frames of its words.
-const CHUNK: (u64, u64) = if cfg!(hotmem_geometry = "small") { (4, 1) } else { (64, 3) };
+/// A chunk is the unit in which words are made. It describes this many sections.
+const SECTIONS_PER_CHUNK: u64 = if cfg!(hotmem_geometry = "small") { 4 } else { 64 };
+/// The number of frames that the words of a chunk take.
+const FRAMES_PER_CHUNK: u64 = if cfg!(hotmem_geometry = "small") { 1 } else { 3 };
 
 #[test]
 fn adding_takes_12_kib_for_each_8_gib() {
@@ -82,12 +84,13 @@ fn adding_takes_12_kib_for_each_8_gib() {
             hotplug.add(target).unwrap();
             let added = frames.counts();
             let words = added.words - before.words;
-            // If a pageblock was divided for the words, bitmaps take some frames more.
+            // If the words took only a part of a pageblock, the pageblock needs bitmaps, which take a
+            // few frames more.
             let allocated = before.free - added.free;
             assert_eq!(allocated, words + added.bitmaps - before.bitmaps);
             // At most 12 KiB for each chunk, 4 KiB for every 16 chunks, and 8 KiB for every 512.
-            let chunks = sections.div_ceil(CHUNK.0);
-            let max_frames = chunks * CHUNK.1 + chunks.div_ceil(16) + 1 + 2;
+            let chunks = sections.div_ceil(SECTIONS_PER_CHUNK);
+            let max_frames = chunks * FRAMES_PER_CHUNK + chunks.div_ceil(16) + 1 + 2;
             assert!(words <= max_frames, "{words} frames for {sections} sections");
             // The words stay, and the next memory at the same place uses them.
             let before = frames.counts();
@@ -98,7 +101,7 @@ fn adding_takes_12_kib_for_each_8_gib() {
             assert_eq!(frames.counts(), before);
             hotplug.remove(target).unwrap();
             hotplug.withdraw(again).unwrap();
-            start += sections.next_multiple_of(CHUNK.0) * SECTION;
+            start += sections.next_multiple_of(SECTIONS_PER_CHUNK) * SECTION;
         }
     });
 }
@@ -233,7 +236,7 @@ fn memory_can_be_added_to_a_machine_without_a_free_frame() {
 }
 
 #[test]
-fn bitmaps_in_their_section_block_only_the_removal_of_a_part_of_it() {
+fn a_section_that_holds_its_own_bitmaps_can_be_removed_only_as_a_whole() {
     let memory = Memory::new(2 * SECTION);
     let frames = Frames::new(Cpus);
     let ram = [BootRange { start: 0, len: range(0, SECTION).bytes() }];
@@ -248,15 +251,16 @@ fn bitmaps_in_their_section_block_only_the_removal_of_a_part_of_it() {
     let bitmaps = { bitmaps }
         .find(|&bitmaps| hot.covers(bitmaps))
         .expect("the section holds its self-hosted bitmaps");
-    let host = range(bitmaps.start().align_down(PAGEBLOCK).number(), PAGEBLOCK);
-    let mut part = hotplug.offline(host).unwrap();
+    let bitmap_block = range(bitmaps.start().align_down(PAGEBLOCK).number(), PAGEBLOCK);
+    let mut part = hotplug.offline(bitmap_block).unwrap();
     let progress = part.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED);
     assert_eq!(
         progress,
         Progress::Pending(Blocker { range: bitmaps, kind: BlockerKind::Metadata })
     );
     part.cancel(&mut hotplug, &mut NoHooks);
-    for block in hot.chunks(PAGEBLOCK).filter(|&block| block != host).chain([host]) {
+    for block in hot.chunks(PAGEBLOCK).filter(|&block| block != bitmap_block).chain([bitmap_block])
+    {
         hotplug.offline_all(block);
     }
     assert_eq!(hotplug.state_at(hot.start(), pfn(2 * SECTION)), (hot, State::Offline));

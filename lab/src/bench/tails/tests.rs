@@ -10,7 +10,7 @@ fn each_figure_that_the_report_shows_is_recorded() {
     let text = std::fs::read_to_string(&file).unwrap();
     std::fs::remove_file(&file).unwrap();
     let records: Vec<Record> = serde_json::from_str(&text).unwrap();
-    let has = |case: String, subject: &str, metric: Metric| {
+    let assert_recorded = |case: String, subject: &str, metric: Metric| {
         let is_match = |r: &&Record| r.case == case && r.subject == subject && r.has_metric(metric);
         let found = records.iter().find(is_match);
         assert!(found.is_some_and(|record| record.median > 0.0), "{case}, {subject}: {found:?}");
@@ -21,9 +21,9 @@ fn each_figure_that_the_report_shows_is_recorded() {
                 for subject in
                     Subject::ALL.into_iter().filter(|subject| subject.supports(background))
                 {
-                    has(format!("4G/{background}/{call}"), subject.name(), metric);
+                    assert_recorded(format!("4G/{background}/{call}"), subject.name(), metric);
                 }
-                has(format!("4G/{background}/{call}"), "limit", metric);
+                assert_recorded(format!("4G/{background}/{call}"), "limit", metric);
             }
         }
         let calls = [
@@ -34,14 +34,14 @@ fn each_figure_that_the_report_shows_is_recorded() {
             for call in calls.iter().filter(|_| background.includes(part)) {
                 for budget in [64, 512] {
                     let case = format!("4G/{background}/{call}/{budget}-pageblocks");
-                    has(case, "hotmem", LONGEST_CALL);
+                    assert_recorded(case, "hotmem", LONGEST_CALL);
                 }
             }
         }
         for call in
             ["report", "reported"].iter().filter(|_| background.includes(Background::Reports))
         {
-            has(format!("4G/{background}/{call}"), "hotmem", LONGEST_CALL);
+            assert_recorded(format!("4G/{background}/{call}"), "hotmem", LONGEST_CALL);
         }
     }
 }

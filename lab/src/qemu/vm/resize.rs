@@ -47,14 +47,14 @@ impl Vm {
     /// # Errors
     /// QEMU refuses the request, for example because `target` is not a multiple of the block size.
     pub fn request(&mut self, target: Bytes) -> Result<(), Error> {
-        self.request_of(0, target)
+        self.request_size_of_device(0, target)
     }
 
     /// Requests `target` of device `n`, as [`request`](Self::request) does of device 0.
     ///
     /// # Errors
     /// As for [`request`](Self::request).
-    pub fn request_of(&mut self, n: usize, target: Bytes) -> Result<(), Error> {
+    pub fn request_size_of_device(&mut self, n: usize, target: Bytes) -> Result<(), Error> {
         if n == 0 {
             self.notify(Observation::Requested(target));
         }
@@ -99,7 +99,7 @@ impl Vm {
     /// [`Error`]. If the guest has reported why it cannot reach the target, [`Error::Hang`]
     /// contains the reason.
     pub fn resize(&mut self, target: Bytes) -> Result<Resize, Error> {
-        self.resize_of(0, target)
+        self.resize_device(0, target)
     }
 
     /// Requests `target` of device `n`, which must be the guest's device `n` too, and waits as
@@ -107,7 +107,7 @@ impl Vm {
     ///
     /// # Errors
     /// As for [`resize`](Self::resize).
-    pub fn resize_of(&mut self, n: usize, target: Bytes) -> Result<Resize, Error> {
+    pub fn resize_device(&mut self, n: usize, target: Bytes) -> Result<Resize, Error> {
         let resize = self.resize_of_within(n, target, self.patience)?;
         resize.ok_or_else(|| {
             let reason = self.delay_reason.as_ref();
@@ -138,7 +138,7 @@ impl Vm {
         let start = Instant::now();
         let deadline = start + limit;
         self.delay_reason = None;
-        self.request_of(n, target)?;
+        self.request_size_of_device(n, target)?;
         let mut device_done = None;
         let mut resized: Option<Resize> = None;
         loop {

@@ -1,5 +1,5 @@
 //! Tests in which the guest replaces return values of QEMU's firmware by errors. A request fails
-//! with the error of the call. Unless a test says otherwise, the machine is unchanged, and the next
+//! with the error that its call of the firmware returned. Unless a test says otherwise, the machine is unchanged, and the next
 //! request succeeds.
 
 use super::{LMB, add, config, remove, remove_refused, wait_until_ready};
@@ -53,8 +53,9 @@ fn an_addition_fails_with_the_error_of_its_call() {
     }
 }
 
-/// The guest cannot isolate the connector either. QEMU already has the DIMM's other LMB, so the
-/// guest cannot refuse the DIMM, and QEMU waits for the first LMB.
+/// The guest can neither configure nor isolate the connector of the first LMB. It has already given
+/// the other LMB of the DIMM back, and only a whole DIMM can be refused, so QEMU waits for the first
+/// LMB.
 #[test]
 fn the_error_names_a_connector_that_is_never_configured() {
     let (mut vm, config) = start("configure:3+:9900");
@@ -134,7 +135,7 @@ fn remove_in_any_state(vm: &mut Vm, config: &Config) {
 }
 
 #[test]
-fn an_event_about_a_connector_of_no_lmb_fails_and_changes_nothing() {
+fn an_event_about_a_connector_that_belongs_to_no_lmb_fails_and_changes_nothing() {
     let (mut vm, config) = start("event:1:foreign");
     let end = vm.plug(&dimm()).unwrap();
     let reason = end.reason.as_deref().unwrap_or_default();

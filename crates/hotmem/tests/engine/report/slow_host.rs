@@ -5,7 +5,8 @@ use hotmem::{AllocError, report::Unanswered};
 use hotmem_testkit::RawRanges as _;
 use hotmem_testkit::Validated as _;
 
-/// A number of sections with enough pageblocks that a share of them may be reporting.
+/// So many sections that the part of their pageblocks that may be reporting at one time, an eighth,
+/// is at least one pageblock.
 const SECTIONS: u64 = 128 * PAGEBLOCK / SECTION;
 
 /// Runs `test` on an instance with `sections` sections of boot memory and `movable` sections of
@@ -115,7 +116,7 @@ fn with_a_silent_host_all_but_an_eighth_of_free_memory_can_be_allocated() {
 }
 
 #[test]
-fn an_eighth_of_each_zone_limits_reports_separately() {
+fn at_most_an_eighth_of_each_zone_is_reporting_at_one_time() {
     with_memory(2, 16, |frames, _| {
         let kernel = frames.counts_in(range(0, 2 * SECTION)).free_whole / PAGEBLOCK;
         let mut reporter =

@@ -1,22 +1,22 @@
-//! Places for values that are too large for a stack.
+//! Static cells for values that are too large for a stack.
 
 use super::fatal::give_up;
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// A place for a value that exists once, and that is too large for a small stack.
-pub(crate) struct Place<T> {
+/// A static cell whose value is taken once. For values that are too large for a small stack.
+pub(crate) struct TakeOnce<T> {
     is_taken: AtomicBool,
     value: UnsafeCell<T>,
 }
 
 // SAFETY: only one caller of `take` gets a reference to the value, so no two CPUs share it.
-unsafe impl<T: Send> Sync for Place<T> {}
+unsafe impl<T: Send> Sync for TakeOnce<T> {}
 
-impl<T> Place<T> {
-    /// Makes a place that holds `value`.
+impl<T> TakeOnce<T> {
+    /// Makes a cell that holds `value`.
     pub(crate) const fn new(value: T) -> Self {
-        Place { is_taken: AtomicBool::new(false), value: UnsafeCell::new(value) }
+        TakeOnce { is_taken: AtomicBool::new(false), value: UnsafeCell::new(value) }
     }
 
     /// Returns the value. Ends the run if the value was taken before.
@@ -31,8 +31,8 @@ impl<T> Place<T> {
     }
 }
 
-impl<T> Place<Option<T>> {
-    /// Puts a value into the place, and returns it. Ends the run if the value was taken before.
+impl<T> TakeOnce<Option<T>> {
+    /// Puts a value into the cell, and returns it. Ends the run if the value was taken before.
     pub(crate) fn put(&'static self, value: T) -> &'static mut T {
         self.take().insert(value)
     }
