@@ -26,7 +26,7 @@ const ENGINE: &str = "crates/hotmem/src";
 const DEFINING_CRATES: [&str; 3] =
     [ENGINE, "crates/hotmem-addr/src", "crates/hotmem-invariant/src"];
 /// The largest allowed size of the interface.
-const LIMITS: Counts = Counts { items: 80, functions: 108 };
+const LIMITS: Counts = Counts { items: 75, functions: 106 };
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Counts {
@@ -246,7 +246,8 @@ impl Api {
     }
 }
 
-/// Parses all source files below a directory, except models and tests.
+/// Parses all source files below a directory, except models, tests and files that exist only for
+/// tests.
 fn parse(dir: &Path, files: &mut Vec<(PathBuf, syn::File)>) -> io::Result<()> {
     for entry in fs::read_dir(dir)? {
         let path = entry?.path();
@@ -257,7 +258,9 @@ fn parse(dir: &Path, files: &mut Vec<(PathBuf, syn::File)>) -> io::Result<()> {
             let parsed = syn::parse_file(&fs::read_to_string(&path)?);
             let parsed =
                 parsed.map_err(|error| io::Error::other(format!("{}: {error}", path.display())))?;
-            files.push((path, parsed));
+            if !needs_test_feature(&parsed.attrs) {
+                files.push((path, parsed));
+            }
         }
     }
     Ok(())

@@ -7,7 +7,8 @@ use core::alloc::{GlobalAlloc, Layout};
 use core::fmt;
 use core::ptr::{NonNull, null_mut};
 use hotmem::geometry::{FRAME_SIZE, PAGEBLOCK_FRAMES};
-use hotmem::{AllocRequest, Bytes, Frames, OrViolation, PfnRange, Platform};
+use hotmem::{AllocRequest, Bytes, Frames, PfnRange, Platform};
+use hotmem_invariant::OrViolation;
 use hotmem_port::{AllocRetry, LinearMap};
 use lock_api::{Mutex, RawMutex};
 

@@ -4,7 +4,8 @@ use crate::magazine::Magazine;
 use crate::nested::{Nested, interruption_point};
 use core::fmt;
 use core::sync::atomic::{AtomicBool, Ordering};
-use hotmem::{AllocError, AllocRequest, Frames, OrViolation, Pfn, Platform};
+use hotmem::{AllocError, AllocRequest, Frames, Pfn, Platform};
+use hotmem_invariant::OrViolation;
 
 /// A [`Magazine`] for one CPU that may be used from any context: interrupts stay enabled, and the
 /// handlers of interrupts and NMIs may use it. Only preemption must be off. Most pairs of alloc and

@@ -2,7 +2,8 @@
 //! operations.
 
 use core::fmt;
-use hotmem::{AllocError, AllocRequest, Frames, OrViolation, Pfn, Platform};
+use hotmem::{AllocError, AllocRequest, Frames, Pfn, Platform};
+use hotmem_invariant::OrViolation;
 
 /// A cache of up to `N` single frames. The kernel ensures that one caller at a time uses a magazine:
 /// for example, it has one magazine for each CPU and uses it with preemption and interrupts off, or it

@@ -15,8 +15,9 @@ use crate::linear::LinearMap;
 use core::fmt;
 use core::num::NonZeroU64;
 use core::sync::atomic::{AtomicU64, Ordering};
-use hotmem::geometry::{FRAME_SIZE, PFN_LIMIT};
-use hotmem::{AllocError, AllocRequest, BadRequest, Frames, OrViolation, Pfn, PfnRange, Platform};
+use hotmem::geometry::FRAME_SIZE;
+use hotmem::{AllocError, AllocRequest, BadRequest, Frames, Pfn, PfnRange, Platform};
+use hotmem_invariant::OrViolation;
 
 /// The owner of a frame: a number that the kernel chooses. It is never 0, because the word of a frame
 /// without an owner is 0.
@@ -76,7 +77,7 @@ const INDEX_BITS: u32 = 9;
 /// The number of levels of tables below the root.
 const LEVELS: u32 = 4;
 /// The number of entries of the root, which the highest bits of a frame number index.
-const ROOT_ENTRIES: usize = ((PFN_LIMIT - 1) >> (LEVELS * INDEX_BITS)) as usize + 1;
+const ROOT_ENTRIES: usize = ((Pfn::LIMIT.number() - 1) >> (LEVELS * INDEX_BITS)) as usize + 1;
 /// The entry that leads to no table. Any other entry is one more than the number of the frame that
 /// holds the table.
 const NO_TABLE: u64 = 0;

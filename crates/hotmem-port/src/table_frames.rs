@@ -2,7 +2,8 @@
 
 use crate::linear::LinearMap;
 use core::fmt;
-use hotmem::{Frames, OrViolation, Pfn, PfnRange, Platform};
+use hotmem::{Frames, Pfn, PfnRange, Platform};
+use hotmem_invariant::OrViolation;
 
 /// A list of frames for page tables. The kernel's own allocator returns these frames while the
 /// kernel's code maps memory for the engine. So [`Map::map`](hotmem::Map::map) cannot run out

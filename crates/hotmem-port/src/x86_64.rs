@@ -4,7 +4,8 @@
 use crate::TableFrames;
 use ::x86_64::PhysAddr;
 use ::x86_64::structures::paging::{FrameAllocator, FrameDeallocator, PhysFrame, Size4KiB};
-use hotmem::{OrViolation, Pfn, Platform};
+use hotmem::{Pfn, Platform};
+use hotmem_invariant::OrViolation;
 
 // SAFETY: each frame of the list is allocated and unused, by the promise to `add_frames`, and `take`
 // removes the frame that it returns.

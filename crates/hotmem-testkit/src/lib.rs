@@ -32,7 +32,9 @@ pub use env::env_number;
 pub use instance::{boot, divide_two_pageblocks, make_words, plug, region_range, start};
 pub use memory::Memory;
 pub use progress::blocker_of;
-pub use ranges::{BITMAP_WORD_FRAMES, DISTANT_PFN, PAGEBLOCK, SECTION, numbers, pfn, range};
+pub use ranges::{
+    BITMAP_WORD_FRAMES, DISTANT_PFN, PAGEBLOCK, PFN_LIMIT, SECTION, numbers, pfn, range,
+};
 pub use raw::{RawHotplugCalls, RawRanges, Validated};
 pub use snapshot::Snapshot;
 

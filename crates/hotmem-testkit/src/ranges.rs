@@ -6,10 +6,12 @@ use hotmem::{Pfn, PfnRange, geometry};
 pub const PAGEBLOCK: u64 = geometry::PAGEBLOCK_FRAMES as u64;
 /// The number of frames in a section.
 pub const SECTION: u64 = geometry::SECTION_FRAMES as u64;
+/// The number of frames that physical addresses can name.
+pub const PFN_LIMIT: u64 = Pfn::LIMIT.number();
 /// The number of a frame far above the boot memory of the tests.
-pub const DISTANT_PFN: u64 = geometry::PFN_LIMIT / 4;
+pub const DISTANT_PFN: u64 = PFN_LIMIT / 4;
 /// The number of frames in one word of a frame bitmap.
-pub const BITMAP_WORD_FRAMES: u64 = geometry::BITMAP_WORD_BITS as u64;
+pub const BITMAP_WORD_FRAMES: u64 = if cfg!(hotmem_geometry = "small") { 8 } else { 32 };
 
 /// Returns `frames` frames from frame number `start`.
 ///

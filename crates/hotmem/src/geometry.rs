@@ -6,14 +6,14 @@
 //! that a whole machine has only a few words.
 
 use crate::addr::PfnRange;
-pub(crate) use hotmem_addr::geometry::SECTION_PAGEBLOCKS;
 pub use hotmem_addr::geometry::{
-    FRAME_SHIFT, FRAME_SIZE, PAGEBLOCK_FRAMES, PFN_LIMIT, PHYS_ADDR_BITS, SECTION_FRAMES,
+    FRAME_SHIFT, FRAME_SIZE, PAGEBLOCK_FRAMES, PHYS_ADDR_BITS, SECTION_FRAMES,
 };
+pub(crate) use hotmem_addr::geometry::{PFN_LIMIT, SECTION_PAGEBLOCKS};
 
 /// The number of frames in one 64-bit word of a pageblock's bitmap. The upper half of the word is
 /// for flags (see `words/word_bits.rs`).
-pub const BITMAP_WORD_BITS: usize = if cfg!(hotmem_geometry = "small") {
+pub(crate) const BITMAP_WORD_BITS: usize = if cfg!(hotmem_geometry = "small") {
     8
 } else if cfg!(loom) {
     2

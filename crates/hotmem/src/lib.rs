@@ -129,13 +129,16 @@ pub use frames::{
 };
 pub use hooks::{Hooks, Migration, NoHooks};
 pub use hotplug::{
-    AddError, AddRequest, Addition, Announce, AnnounceError, Budget, Group, Hotplug, MemoryBlock,
-    MemoryBlockState, Offline, OnlineType, Policy, RegionId, Removal, Settings, Shrink,
-    ShrinkOptions, State, ZoneInfo, ZonePart,
+    AddError, AddRequest, Addition, Announce, AnnounceError, Budget, Group, Hotplug, Offline,
+    OnlineType, Policy, RegionId, Removal, Settings, Shrink, ShrinkOptions, State, ZoneInfo,
+    ZonePart,
 };
 #[cfg(not(loom))]
 pub use hotplug::{BootError, BootMap, BootRange};
-pub use invariant::{OrViolation, Violations, violated_invariants};
+#[cfg(feature = "internals")]
+#[doc(hidden)]
+pub use hotplug::{MemoryBlock, MemoryBlockState};
+pub use invariant::{Violations, violated_invariants};
 #[cfg(feature = "internals")]
 #[doc(hidden)]
 pub use isolate::Isolation;

@@ -5,9 +5,10 @@ use crate::outcome::Error;
 use crate::table::{Group, Table};
 use hotmem::geometry::SECTION_FRAMES;
 use hotmem::{
-    AddError, AddRequest, Announce, AnnounceError, Hooks, Hotplug, Map, NodeId, OnlineType,
-    OrViolation, Pfn, PfnRange, Platform, RangeError, RangeErrorKind, State,
+    AddError, AddRequest, Announce, AnnounceError, Hooks, Hotplug, Map, NodeId, OnlineType, Pfn,
+    PfnRange, Platform, RangeError, RangeErrorKind, State,
 };
+use hotmem_invariant::OrViolation;
 
 /// The result of an addition.
 pub(super) struct AddedRange {

@@ -14,7 +14,8 @@ pub(crate) use stretch::Stretch;
 
 use crate::associativity::{LookupArrays, Numa, Rows};
 use crate::property::{DrcIndex, DynamicMemory, FLAG_ASSIGNED, FLAG_RESERVED, LmbSize, Version};
-use hotmem::{NodeId, OrViolation, Pfn, PfnRange};
+use hotmem::{NodeId, Pfn, PfnRange};
+use hotmem_invariant::OrViolation;
 use storage::{GROUP, GROUP_LMBS, assign_positions, sort_by_drc_index};
 
 /// The table of all LMBs.

@@ -2,7 +2,8 @@
 
 use super::{GROUP, GROUP_LMBS, Group, Lmb, Table};
 use core::ops::Range;
-use hotmem::{NodeId, OrViolation, PfnRange, geometry::SECTION_FRAMES};
+use hotmem::{NodeId, PfnRange, geometry::SECTION_FRAMES};
+use hotmem_invariant::OrViolation;
 
 /// Neighbouring LMBs of one node.
 #[derive(Clone, Copy, Debug)]

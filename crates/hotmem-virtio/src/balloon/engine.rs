@@ -19,9 +19,10 @@ use core::time::Duration;
 use hotmem::geometry::{FRAME_SIZE, PAGEBLOCK_FRAMES, SECTION_FRAMES};
 use hotmem::report::{Batch, Reporter, ReporterError, ReporterSettings, Step, Unanswered};
 use hotmem::{
-    AllocError, AllocRequest, Contents, Frames, LentMemory, Migration, OrViolation, Pfn, PfnRange,
-    Platform, Progress,
+    AllocError, AllocRequest, Contents, Frames, LentMemory, Migration, Pfn, PfnRange, Platform,
+    Progress,
 };
+use hotmem_invariant::OrViolation;
 
 /// The driver's memory manager. It allocates memory of the engine for one balloon device, and records
 /// the memory that the device holds, in any number of ranges. The record takes one frame for each

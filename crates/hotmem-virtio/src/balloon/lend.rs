@@ -1,7 +1,8 @@
 //! Allocates memory to give to the host, and frees what the host has given back.
 
 use super::frame_list::FrameList;
-use hotmem::{AllocError, AllocRequest, LentMemory, OrViolation, Pfn, PfnRange, Platform};
+use hotmem::{AllocError, AllocRequest, LentMemory, Pfn, PfnRange, Platform};
+use hotmem_invariant::OrViolation;
 
 /// Frees all that is lent, except for the frames of `kept`.
 pub(super) fn free_all_but<P: Platform>(lender: &mut LentMemory<'_, P>, kept: PfnRange) {

@@ -1,8 +1,9 @@
-//! Reports the state of memory blocks, which are ranges of 128 MiB to 2 GiB, for people and for
-//! tools that decide what to put online.
+//! Reports the state of memory blocks, which are ranges of 128 MiB to 2 GiB, for the listing of the
+//! lab and for tests (feature `internals`).
 //!
 //! The engine stores nothing per memory block; it computes every answer from the words of the
 //! sections.
+#![cfg(feature = "internals")]
 
 use super::Hotplug;
 use crate::addr::PfnRange;

@@ -79,6 +79,7 @@ mod zone_part;
 
 pub use add::{AddError, AddRequest, Addition};
 pub use announce::{Announce, AnnounceError, RegionId};
+#[cfg(feature = "internals")]
 pub use blocks::{MemoryBlock, MemoryBlockState};
 #[cfg(not(loom))]
 pub use boot_map::{BootError, BootMap, BootRange};
@@ -142,6 +143,8 @@ impl<'f, P: Platform, M: Map> Hotplug<'f, P, M> {
     }
 
     /// Returns the kernel's mapping.
+    #[cfg(feature = "internals")]
+    #[doc(hidden)]
     #[must_use]
     pub fn mapping(&self) -> &M {
         &self.mapping

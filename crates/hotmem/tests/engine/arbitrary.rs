@@ -8,10 +8,10 @@
 //! `HOTMEM_SEED` replays a run.
 
 use fastrand::Rng;
-use hotmem::geometry::PFN_LIMIT;
 use hotmem::report::{Batch, Reporter, ReporterSettings, Step};
 use hotmem::*;
 use hotmem_port::{CpuMagazine, FrameOwner, LinearMap, ReverseMap};
+use hotmem_testkit::PFN_LIMIT;
 use hotmem_testkit::{Memory, PAGEBLOCK, SECTION, Snapshot, env_number, pfn, range, start};
 use std::num::NonZeroU64;
 use std::ops::Bound;

@@ -1,7 +1,8 @@
 //! Compares boot maps of every kind with a naive model of each frame.
 
-use hotmem::geometry::{FRAME_SIZE, PFN_LIMIT};
+use hotmem::geometry::FRAME_SIZE;
 use hotmem::*;
+use hotmem_testkit::PFN_LIMIT;
 use hotmem_testkit::RawRanges as _;
 use hotmem_testkit::Validated as _;
 use hotmem_testkit::{Cpus, Memory, PAGEBLOCK, SECTION, numbers, pfn, range};

@@ -93,7 +93,7 @@ fn kernel_memory_can_be_added_to_one_chunk_after_another() {
 #[test]
 fn movable_memory_uses_up_the_word_reserve_and_then_additions_are_refused() {
     without_kernel_memory(1, |mut instance| {
-        let far = hotmem::geometry::PFN_LIMIT / 2;
+        let far = hotmem_testkit::PFN_LIMIT / 2;
         let before_words = instance.count_metadata();
         // This memory is so far from all other memory that it needs a new piece of each kind.
         let first = range(far, PLUGGED_FRAMES);
@@ -138,7 +138,7 @@ fn a_refusal_divides_no_pageblock() {
         instance.frames.free_range(block).unwrap();
         assert_eq!(instance.frames.counts().free_whole, SECTION + PAGEBLOCK);
         // The words take 12 KiB for each chunk, more than the free pageblock.
-        let far = range(hotmem::geometry::PFN_LIMIT / 2, 200 * CHUNK_FRAMES);
+        let far = range(hotmem_testkit::PFN_LIMIT / 2, 200 * CHUNK_FRAMES);
         instance.hotplug.announce(far).unwrap();
         let before = instance.snapshot();
         assert!(matches!(instance.hotplug.add(far), Err(AddError::NoMetadata(_))));

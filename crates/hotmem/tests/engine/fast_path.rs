@@ -67,7 +67,7 @@ fn completing_a_free_that_was_not_begun_changes_nothing() {
         (0..40).map(|_| frames.alloc_range(AllocRequest::frames(1)).unwrap()).collect();
     let token = frames.isolate(range(whole_block.start().number(), block)).unwrap();
     let before = frames.counts();
-    let invalid_numbers = [BOOT_FRAMES, BOOT_FRAMES * 64, geometry::PFN_LIMIT - 1];
+    let invalid_numbers = [BOOT_FRAMES, BOOT_FRAMES * 64, hotmem_testkit::PFN_LIMIT - 1];
     for number in (0..BOOT_FRAMES).chain(invalid_numbers) {
         frames.complete_free(pfn(number));
     }

@@ -1,7 +1,7 @@
 //! Counts the divisions of pageblocks while one run is allocated and freed again and again.
 
-use hotmem::geometry::BITMAP_WORD_BITS;
 use hotmem::*;
+use hotmem_testkit::BITMAP_WORD_FRAMES;
 use hotmem_testkit::{Memory, PAGEBLOCK, RawRanges as _, SECTION, Validated as _, range};
 
 /// The number of pairs of an allocation and a free for each request. All requests together make more
@@ -33,7 +33,7 @@ fn divisions(frames: &Frames<OneCpu>, request: AllocRequest) -> u64 {
 
 #[test]
 fn a_lone_run_divides_a_pageblock_no_more_than_twice() {
-    let longest = if cfg!(hotmem_geometry = "small") { BITMAP_WORD_BITS as u64 } else { 64 };
+    let longest = if cfg!(hotmem_geometry = "small") { BITMAP_WORD_FRAMES } else { 64 };
     for request in LENGTHS.into_iter().filter(|&frames| frames <= longest).flat_map(|frames| {
         let aligned = AllocRequest::frames(frames).aligned(frames.next_power_of_two());
         [AllocRequest::frames(frames), aligned, aligned.movable()]

@@ -141,7 +141,7 @@ fn a_small_machine_can_announce_all_memory_up_to_the_address_limit() {
         allocated.into_iter().step_by(2).for_each(|run| frames.free_range(run).unwrap());
         let before = frames.counts().words;
         let end =
-            if bits == 52 { hotmem::geometry::PFN_LIMIT } else { DISTANT_PFN + (1 << (bits - 12)) };
+            if bits == 52 { hotmem_testkit::PFN_LIMIT } else { DISTANT_PFN + (1 << (bits - 12)) };
         let device = range(DISTANT_PFN, end - DISTANT_PFN);
         hotplug.announce(device).unwrap();
         let announced = frames.counts().words - before;

@@ -1,8 +1,9 @@
 //! Tests that a call with bad input returns a precise error and leaves the instance unchanged.
 
-use hotmem::geometry::{FRAME_SIZE, PFN_LIMIT};
+use hotmem::geometry::FRAME_SIZE;
 use hotmem::*;
 use hotmem::{RangeError, RangeErrorKind};
+use hotmem_testkit::PFN_LIMIT;
 use hotmem_testkit::RawHotplugCalls as _;
 use hotmem_testkit::RawRanges as _;
 use hotmem_testkit::Validated as _;

@@ -395,7 +395,7 @@ impl Model<'_> {
             0 => range(start, 0),
             1 => range(start, self.rng.u64(1..2 * PAGEBLOCK)),
             2 => range(SIZE + start / PAGEBLOCK * PAGEBLOCK, PAGEBLOCK),
-            _ => range(hotmem::geometry::PFN_LIMIT - PAGEBLOCK, PAGEBLOCK),
+            _ => range(hotmem_testkit::PFN_LIMIT - PAGEBLOCK, PAGEBLOCK),
         }
     }
 }

@@ -2,7 +2,8 @@
 
 use crate::lifecycle::NODES;
 use crate::model::{Block, FrameState, Model};
-use hotmem::{AllocRequest, BadRequest, NodeChoice, NodeId, PfnRange, Zone, geometry::PFN_LIMIT};
+use hotmem::{AllocRequest, BadRequest, NodeChoice, NodeId, PfnRange, Zone};
+use hotmem_testkit::PFN_LIMIT;
 use hotmem_testkit::{BITMAP_WORD_FRAMES, PAGEBLOCK, SECTION, numbers, pfn, range};
 
 /// A request with public fields. [`AllocRequest`] has the same fields, but they are private.

@@ -3,7 +3,7 @@
 use crate::machine::Machine;
 use crate::model::{Model, SIZE};
 use crate::model_request::ModelRequest;
-use hotmem::geometry::PFN_LIMIT;
+use hotmem_testkit::PFN_LIMIT;
 use hotmem_testkit::{PAGEBLOCK, SECTION};
 
 impl Machine<'_> {

@@ -1,8 +1,9 @@
 //! Tests that memory which pointers cannot reach is refused: in a 32-bit kernel, all memory above
 //! 4 GiB.
 
-use hotmem::geometry::{FRAME_SIZE, PFN_LIMIT};
+use hotmem::geometry::FRAME_SIZE;
 use hotmem::*;
+use hotmem_testkit::PFN_LIMIT;
 use hotmem_testkit::Validated as _;
 use hotmem_testkit::{Memory, PAGEBLOCK, SECTION, boot, pfn, range, region_range};
 

@@ -4,8 +4,8 @@
 //! `HOTMEM_SEED` replays a machine.
 
 use fastrand::Rng;
-use hotmem::geometry::PFN_LIMIT;
 use hotmem::*;
+use hotmem_testkit::PFN_LIMIT;
 use hotmem_testkit::RawHotplugCalls as _;
 use hotmem_testkit::RawRanges as _;
 use hotmem_testkit::forwarding::{ForwardingMapping, TestMapping, with_kernel};
