@@ -16,8 +16,7 @@
 //! - [`Frames`], the allocator, is `Sync` and lock-free: its methods take `&self` and may be called
 //!   from any context;
 //! - [`Hotplug`], the control path, is unique: its methods take `&mut self`, so the kernel puts it
-//!   behind a lock of its choice. It owns the kernel's [`Map`], which is `unsafe` to implement,
-//!   and calls the kernel back through [`Hooks`], which are safe.
+//!   behind a lock of its choice. It owns the kernel's mapping.
 //!
 //! No sequence of safe calls makes the engine hand out its own metadata, hand one frame to two
 //! owners, or touch memory that is not mapped.
@@ -73,9 +72,74 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! The source: `words/` has the core (the words, the block states, the claim, the search),
-//! `frames/` allocates, `isolate/` keeps memory from being allocated, and `hotplug/` is the control
-//! path.
+//! # Begin here
+//!
+//! These calls are enough to plug memory, use it and unplug it. The example above makes all of them.
+//!
+//! | call | what it does |
+//! |---|---|
+//! | [`Hotplug::bootstrap`] | starts an instance with the firmware's memory map |
+//! | [`Hotplug::announce`] | says that a platform may plug memory in a range |
+//! | [`Hotplug::add`] | maps memory that was plugged |
+//! | [`Hotplug::online`] | lets the allocator have it |
+//! | [`Frames::alloc`] | allocates frames by an [`AllocRequest`]; dropping the [`Allocation`] frees them |
+//! | [`Shrink::poll`], [`Hotplug::commit_remove`] | take memory offline from the top down, and remove it |
+//!
+//! A kernel that stores frames by number, for example in page tables, converts an allocation by
+//! [`Allocation::into_raw`], and frees the frames by [`Frames::free_raw`].
+//!
+//! The engine reaches the kernel through traits. For each there is an implementation to begin with.
+//!
+//! | trait | what the kernel says by it | to begin with |
+//! |---|---|---|
+//! | [`Platform`] | which CPU and which node the caller runs on | [`OneCpu`] |
+//! | [`Map`], `unsafe` to implement | how memory is mapped and unmapped | [`AlwaysMapped`] |
+//! | [`Describe`], `unsafe` to implement | how the descriptors of RAM are written, if it has any | none |
+//! | [`Hooks`] | whether memory may go online or offline, and how data is migrated | [`NoHooks`] |
+//!
+//! # For drivers
+//!
+//! A driver asks a device between two steps of a change, goes on later, or acts on a part.
+//!
+//! | to | calls |
+//! |---|---|
+//! | add memory that the device may still refuse | [`Hotplug::prepare_add`], [`Hotplug::commit_add`] |
+//! | take one range offline, in steps | [`Hotplug::offline`], [`Offline::poll`], [`Offline::cancel`] |
+//! | take offline what can go, in steps | [`Shrink::new`], [`Shrink::poll`], [`Shrink::cancel`] |
+//! | remove memory that the device may still refuse | [`Hotplug::prepare_remove`], [`Removal::split_at`], [`Hotplug::commit_remove`], [`Hotplug::commit_remove_except`], [`Hotplug::abandon_remove`] |
+//! | remove memory without a device | [`Hotplug::remove`] |
+//! | find out what a range is | [`Hotplug::state_at`], [`Hotplug::regions`], [`Hotplug::nodes`], [`Frames::node_of`] |
+//! | end an announcement | [`Hotplug::withdraw`] |
+//! | keep memory for a device that accesses it | [`Hotplug::pin`], [`Hotplug::unpin`] |
+//! | use a range as device memory, or as RAM again | [`AddRequest::device`], [`Hotplug::device_to_ram`], [`Hotplug::ram_to_device`], [`Hotplug::detach`] |
+//! | lend frames to the host, as a balloon does | [`LentMemory`] |
+//! | report free memory to the host | [`report`] |
+//! | take frames with errors out of use | [`Hotplug::poison`] |
+//! | allocate and free many single frames at once | [`Frames::alloc_many`], [`Frames::free_many`] |
+//! | find any free run, however long that takes | [`Frames::alloc_contiguous`] |
+//! | keep free memory filled with a word | [`Frames::set_contents`], [`Frames::contents`], [`Frames::fill_and_free_raw`] |
+//! | change the kernel's settings or its mapping | [`Hotplug::settings`], [`Hotplug::mapping_mut`] |
+//! | allocate by code in another language | [`FastPath`] |
+//!
+//! # Diagnostics
+//!
+//! These calls change nothing.
+//!
+//! | to find out | calls |
+//! |---|---|
+//! | how much memory is free, used, isolated or reported | [`Frames::counts`], [`Frames::allocated_frames`] |
+//! | what a zone spans, and whether it is contiguous | [`Hotplug::zone`] |
+//! | which memory of a zone is online, and how much of it is in use | [`Hotplug::online_runs`], [`Hotplug::occupancy`] |
+//! | why memory could not go offline | [`Blocker`], which [`Progress::Pending`] has |
+//! | where the engine keeps its metadata | [`Frames::metadata`] |
+//! | which frames are poisoned | [`Frames::poisoned`] |
+//! | how much was reported to the host | [`Reporter::statistics`](report::Reporter::statistics) |
+//! | whether the engine is consistent | [`Frames::validate`], [`violated_invariants`] |
+//!
+//! # The source
+//!
+//! `words/` has the core (the words, the block states, the claim, the search), `frames/` allocates,
+//! `isolate/` keeps memory from being allocated, and `hotplug/` is the control path.
 #![no_std]
 #![allow(
     clippy::result_large_err,
