@@ -1,12 +1,18 @@
 //! `cargo xtask lines`, which counts lines of code: those that are neither blank nor a comment nor in
 //! a module of tests.
 
-use crate::{rust_source::Source, step::root, workspace::members};
+use crate::{
+    files::{module, rust_files},
+    rust_source::Source,
+    step::root,
+    workspace::members,
+};
 use proc_macro2::{TokenStream, TokenTree};
+use quote::ToTokens;
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs, io,
-    path::Path,
+    path::{Path, PathBuf},
     process::ExitCode,
 };
 
@@ -33,54 +39,44 @@ pub(crate) fn run(directory: Option<&str>) -> ExitCode {
 
 /// Returns the lines in the `src` of each package of the workspace.
 fn by_package() -> io::Result<BTreeMap<String, usize>> {
-    let lines = |directory: String| {
-        let src = format!("{directory}/src");
-        Ok((src.clone(), in_directory(&root().join(src))?))
-    };
-    members().into_iter().map(|package| lines(package.directory)).collect()
+    let sources = members().into_iter().map(|package| format!("{}/src", package.directory));
+    let lines = |src: String| Ok((src.clone(), by_entry(&root().join(src))?.values().sum()));
+    sources.map(lines).collect()
 }
 
+/// Returns the lines of each file of a directory, and those of each directory in it.
 fn by_entry(directory: &Path) -> io::Result<BTreeMap<String, usize>> {
+    let (mut lines, mut test_modules) = (BTreeMap::new(), BTreeSet::<PathBuf>::new());
+    // The file with the modules of the directory may stand beside it.
+    let parent = Some(directory.with_extension("rs")).filter(|parent| parent.exists());
+    for path in rust_files(directory).into_iter().chain(parent) {
+        let text = fs::read_to_string(&path)?;
+        let tests = Source::read(&text)?.test_modules;
+        test_modules.extend(tests.iter().map(|name| module(&path).join(name)));
+        lines.insert(path, of_text(&text)?);
+    }
     let mut counts = BTreeMap::new();
-    let test_modules = test_modules(directory)?;
-    for entry in fs::read_dir(directory)? {
-        let path = entry?.path();
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-        if test_modules.contains(&stem) {
-            continue;
-        }
-        if path.is_dir() {
-            counts.insert(format!("{name}/"), in_directory(&path)?);
-        } else if name.ends_with(".rs") {
-            counts.insert(name, of_text(&fs::read_to_string(&path)?)?);
+    for (path, lines) in lines {
+        let is_of_tests = module(&path).ancestors().any(|module| test_modules.contains(module));
+        let Ok(path) = path.strip_prefix(directory) else { continue };
+        if let Some(entry) = path.iter().next().filter(|_| !is_of_tests) {
+            let slash = if path.iter().count() > 1 { "/" } else { "" };
+            *counts.entry(format!("{}{slash}", entry.display())).or_default() += lines;
         }
     }
     Ok(counts)
 }
 
-fn in_directory(directory: &Path) -> io::Result<usize> {
-    Ok(by_entry(directory)?.values().sum())
-}
-
-/// Returns the modules of tests that are files of a directory or directories in it.
-fn test_modules(directory: &Path) -> io::Result<BTreeSet<String>> {
-    let mut modules = BTreeSet::new();
-    let parent = directory.with_extension("rs");
-    let files = fs::read_dir(directory)?.flatten().map(|entry| entry.path());
-    for file in files.chain([parent]).filter(|path| path.extension().is_some_and(|e| e == "rs")) {
-        let source = fs::read_to_string(file).unwrap_or_default();
-        modules.extend(Source::read(&source)?.test_modules);
-    }
-    Ok(modules)
-}
-
 /// Returns the lines of code in the text of a Rust source.
 pub(crate) fn of_text(text: &str) -> io::Result<usize> {
     let mut lines = BTreeSet::new();
-    add_lines(Source::read(text)?.tokens, &mut lines);
-    let text: Vec<&str> = text.lines().collect();
-    Ok(lines.into_iter().filter(|line| !text[line - 1].trim().is_empty()).count())
+    add_lines(Source::read(text)?.file.to_token_stream(), &mut lines);
+    let text: Vec<&str> = text.lines().map(str::trim).collect();
+    // The documentation is an attribute, which has tokens.
+    let is_code = |line: &str| {
+        !line.is_empty() && !["//", "#[doc", "#![doc"].iter().any(|doc| line.starts_with(doc))
+    };
+    Ok(lines.into_iter().filter(|line| is_code(text[line - 1])).count())
 }
 
 /// Adds the numbers of the lines with these tokens.

@@ -11,6 +11,7 @@ mod demo;
 mod embed;
 mod example_names;
 mod figures;
+mod files;
 mod header;
 mod level_table;
 mod lines;

@@ -1,11 +1,11 @@
-//! Reads Rust sources as tokens, and leaves out what is built only for tests.
+//! Reads Rust sources, and leaves out the modules that are built only for tests.
 
-use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
 use std::io;
+use syn::{Attribute, Item};
 
-/// The tokens of a source file. Comments, documentation and inline modules of tests are left out.
+/// A source file. Comments and inline modules of tests are left out.
 pub(crate) struct Source {
-    pub(crate) tokens: TokenStream,
+    pub(crate) file: syn::File,
     /// The names of the modules that are built only for tests and that are files of their own.
     pub(crate) test_modules: Vec<String>,
 }
@@ -16,92 +16,47 @@ impl Source {
     /// # Errors
     /// The text is not Rust.
     pub(crate) fn read(text: &str) -> io::Result<Source> {
+        let mut file = syn::parse_file(text).map_err(io::Error::other)?;
         let mut test_modules = Vec::new();
-        let tokens = text.parse::<TokenStream>();
-        let tokens = tokens.map_err(|error| io::Error::other(error.to_string()))?;
-        let tokens = without_tests(tokens, &mut test_modules);
-        Ok(Source { tokens, test_modules })
+        remove_tests(&mut file.items, &mut test_modules);
+        Ok(Source { file, test_modules })
     }
 }
 
-fn without_tests(tokens: TokenStream, test_modules: &mut Vec<String>) -> TokenStream {
-    let tokens: Vec<TokenTree> = tokens.into_iter().collect();
-    let (mut kept, mut rest): (Vec<TokenTree>, _) = (Vec::new(), &tokens[..]);
-    // Whether the attributes before the next item require tests, and where they begin in `kept`.
-    let (mut is_for_tests, mut attributes) = (false, 0);
-    while let [first, after @ ..] = rest {
-        let used = match rest {
-            [TokenTree::Punct(mark), TokenTree::Group(attribute), ..]
-                if mark.as_char() == '#' && attribute.delimiter() == Delimiter::Bracket =>
-            {
-                if !is_for_tests && requires_tests(attribute) {
-                    (is_for_tests, attributes) = (true, kept.len());
-                }
-                if !is_documentation(attribute) {
-                    kept.extend_from_slice(&rest[..2]);
-                }
-                2
-            }
-            // The documentation of the file.
-            [TokenTree::Punct(mark), TokenTree::Punct(_), TokenTree::Group(attribute), ..]
-                if mark.as_char() == '#' && is_documentation(attribute) =>
-            {
-                3
-            }
-            [TokenTree::Ident(keyword), TokenTree::Ident(name), _, ..]
-                if is_for_tests && keyword == "mod" =>
-            {
-                if !matches!(rest[2], TokenTree::Group(_)) {
-                    test_modules.push(name.to_string());
-                }
-                kept.truncate(attributes);
-                is_for_tests = false;
-                3
-            }
-            _ => {
-                // `pub` and `pub(…)` may stand between the attribute and the module.
-                let is_visibility = matches!(first, TokenTree::Ident(word) if word == "pub")
-                    || matches!(first, TokenTree::Group(group) if group.delimiter() == Delimiter::Parenthesis);
-                is_for_tests &= is_visibility;
-                kept.push(match first {
-                    TokenTree::Group(group) => {
-                        let inner = without_tests(group.stream(), test_modules);
-                        let mut inner = Group::new(group.delimiter(), inner);
-                        inner.set_span(group.span());
-                        TokenTree::Group(inner)
-                    }
-                    other => other.clone(),
-                });
-                rest = after;
-                continue;
-            }
-        };
-        rest = &rest[used..];
-    }
-    kept.into_iter().collect()
-}
-
-fn is_documentation(attribute: &Group) -> bool {
-    matches!(attribute.stream().into_iter().next(), Some(TokenTree::Ident(word)) if word == "doc")
+fn remove_tests(items: &mut Vec<Item>, test_modules: &mut Vec<String>) {
+    items.retain_mut(|item| {
+        let Item::Mod(module) = item else { return true };
+        let is_for_tests = module.attrs.iter().any(requires_tests);
+        match &mut module.content {
+            Some((_, items)) => remove_tests(items, test_modules),
+            None if is_for_tests => test_modules.push(module.ident.to_string()),
+            None => {}
+        }
+        !is_for_tests
+    });
 }
 
 /// Returns whether an attribute is a `cfg` that requires `test`.
-fn requires_tests(attribute: &Group) -> bool {
-    let text: String = attribute.stream().to_string().split_whitespace().collect();
-    let is_cfg = text.starts_with("cfg(");
+fn requires_tests(attribute: &Attribute) -> bool {
+    let Ok(list) = attribute.meta.require_list() else { return false };
+    let text: String = list.tokens.to_string().split_whitespace().collect();
     // A string, such as the name of a feature, is a word of its own.
     let is_word = |c: char| c.is_alphanumeric() || "_\"".contains(c);
-    let words: Vec<&str> = text.split(|c| !is_word(c)).collect();
-    is_cfg && words.contains(&"test") && !text.contains("not(test") && !text.contains("any(test")
+    list.path.is_ident("cfg")
+        && text.split(|c| !is_word(c)).any(|word| word == "test")
+        && !text.contains("not(test")
+        && !text.contains("any(test")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use quote::ToTokens;
 
     fn words(text: &str) -> (String, Vec<String>) {
-        let Source { tokens, test_modules } = Source::read(text).unwrap();
-        (tokens.to_string().split_whitespace().collect(), test_modules)
+        let Source { file, test_modules } = Source::read(text).unwrap();
+        let tokens = file.to_token_stream().to_string();
+        (tokens.split_whitespace().collect(), test_modules)
     }
 
     #[test]

@@ -1,10 +1,11 @@
 //! The graph of the files of a crate. An edge leads from a file to each file that it uses.
 
 use super::source::Source;
+use crate::files::{module, rust_files};
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs, io,
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 /// The module path of a file in the crate, such as `["memory", "pages"]` for `memory/pages.rs`.
@@ -21,9 +22,13 @@ pub(super) struct Graph(BTreeMap<Module, BTreeSet<Module>>);
 impl Graph {
     /// Makes the graph of the files below a crate's `src`.
     pub(super) fn of_crate(src: &Path) -> io::Result<Graph> {
-        let mut files = Vec::new();
-        collect(src, &mut Vec::new(), &mut files)?;
-        Graph::new(files)
+        let file = |path: PathBuf| {
+            let module = module(path.strip_prefix(src).unwrap_or(&path));
+            let module = module.iter().map(|name| name.to_string_lossy().into_owned()).collect();
+            Ok((module, fs::read_to_string(path)?))
+        };
+        let files: Vec<_> = rust_files(src).into_iter().map(file).collect::<io::Result<_>>()?;
+        if files.is_empty() { Err(io::ErrorKind::NotFound.into()) } else { Graph::new(files) }
     }
 
     /// Makes the graph of the files with these modules and texts.
@@ -149,25 +154,4 @@ fn resolve(
         }
     }
     Some(module)
-}
-
-/// Adds the modules and texts of all Rust files below `dir` to `files`. `parent` is the module of
-/// `dir`.
-fn collect(dir: &Path, parent: &mut Module, files: &mut Vec<(Module, String)>) -> io::Result<()> {
-    for entry in fs::read_dir(dir)? {
-        let path = entry?.path();
-        let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-        if path.is_dir() {
-            parent.push(name);
-            collect(&path, parent, files)?;
-            parent.pop();
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            let mut module = parent.clone();
-            if !matches!(name.as_str(), "lib" | "main" | "mod") {
-                module.push(name);
-            }
-            files.push((module, fs::read_to_string(&path)?));
-        }
-    }
-    Ok(())
 }

@@ -108,7 +108,7 @@ mod tests {
     fn comments_strings_and_test_modules_do_not_count() {
         let a = ("a", "use crate::b::B;");
         for b in [
-            "// crate::a::A\n/* use crate::a::A; /* */ crate::a */ /// [`A`](crate::a::A)",
+            "// crate::a::A\n/* use crate::a::A; /* */ crate::a */ \n/// [`A`](crate::a::A)\nstruct B;",
             "const TEXT: &str = \"use crate::a::A; \\\" crate::a\"; const C: char = '\"';",
             "const TEXT: &str = r#\"\" crate::a::A\"#; fn f<'a>(_: &'a str) {}",
             "#[cfg(test)] mod tests { use crate::a::A; fn f() { { crate::a::f() } } } struct B;",

@@ -31,10 +31,8 @@ impl Source {
     /// # Errors
     /// The text is not Rust.
     pub(super) fn read(text: &str) -> io::Result<Source> {
-        let tokens = rust_source::Source::read(text)?.tokens;
         let mut reader = Reader::default();
-        reader
-            .visit_file(&syn::parse2(tokens).map_err(|error| io::Error::other(error.to_string()))?);
+        reader.visit_file(&rust_source::Source::read(text)?.file);
         let Reader { mut source, reexported, used, .. } = reader;
         let is_used = |path: &Path| path.last().is_some_and(|name| used.contains(name));
         source.paths.extend(reexported.into_iter().filter(is_used));
