@@ -1,8 +1,8 @@
 //! `cargo xtask header`, which generates `hotmem.h` from the crate `hotmem-c` by cbindgen.
 //! `cargo xtask lint` fails if the file differs from the generated text.
 
-use crate::{step::root, steps::Steps};
-use std::{fs, process::ExitCode};
+use crate::step::root;
+use std::{fs, io, process::ExitCode};
 
 /// The sources of public items, in the order of the header.
 const SOURCES: [&str; 9] = [
@@ -32,14 +32,12 @@ pub(crate) fn write() -> ExitCode {
     }
 }
 
-/// Fails if the header differs from the text that is generated from the sources.
-pub(crate) fn check(steps: &mut Steps) {
+/// Returns a problem if the header differs from the text that is generated from the sources.
+pub(crate) fn problems() -> io::Result<Vec<String>> {
     let current = fs::read_to_string(root().join(HEADER)).unwrap_or_default();
-    match generate() {
-        Ok(generated) if generated == current => {}
-        Ok(_) => steps.fail(format!("{HEADER} differs from its sources: run cargo xtask header")),
-        Err(error) => steps.fail(format!("{HEADER}: {error}")),
-    }
+    let generated = generate().map_err(|error| io::Error::other(format!("{HEADER}: {error}")))?;
+    let problem = format!("{HEADER} differs from its sources: run cargo xtask header");
+    Ok(if generated == current { Vec::new() } else { vec![problem] })
 }
 
 /// Generates the text of the header.

@@ -1,21 +1,20 @@
 //! Checks that each test and mutant exists that a document names as evidence.
 
-use crate::{step::root, steps::Steps};
-use std::{fs, path::Path};
+use crate::step::root;
+use std::{fs, io, path::Path};
 
 const DOCUMENTS: [&str; 2] = ["INVARIANTS.md", "SECURITY.md"];
 const MUTANTS: &str = "crates/hotmem/src/loom_tests/mutants.txt";
 
-/// Fails if a document names a test or a mutant that does not exist.
-pub(crate) fn check(steps: &mut Steps) {
+/// Returns the tests and mutants that a document names and that do not exist.
+pub(crate) fn problems() -> io::Result<Vec<String>> {
+    let mut problems = Vec::new();
     for document in DOCUMENTS {
-        match fs::read_to_string(root().join(document)) {
-            Ok(text) => missing(&text, root()).into_iter().for_each(|name| {
-                steps.fail(format!("{document}: there is no {name}"));
-            }),
-            Err(error) => steps.fail(format!("{document} cannot be read: {error}")),
-        }
+        let text = fs::read_to_string(root().join(document))?;
+        let missing = missing(&text, root());
+        problems.extend(missing.iter().map(|name| format!("{document}: there is no {name}")));
     }
+    Ok(problems)
 }
 
 /// Returns each `FILE.rs::FUNCTION` and `mutant: NAME` in backticks that does not exist.

@@ -1,7 +1,7 @@
 //! Finds names of missing files and broken links in comments and documents.
 
-use crate::{step::root, steps::Steps};
-use std::{collections::BTreeSet, fs, path::Path};
+use crate::{files::files, step::root};
+use std::{collections::BTreeSet, fs, io, path::Path};
 
 /// A text in backticks is the name of a file if it begins with one of these prefixes.
 const PREFIXES: [&str; 10] = [
@@ -17,49 +17,29 @@ const PREFIXES: [&str; 10] = [
     "embedding/",
 ];
 
-/// Fails for each named file that exists neither below the repository's root nor below a package,
-/// and for each link to a missing file.
-pub(crate) fn check(steps: &mut Steps) {
-    problems().into_iter().for_each(|problem| steps.fail(problem));
-}
-
-fn problems() -> Vec<String> {
-    let (mut files, mut packages) = (Vec::new(), vec![String::new()]);
-    collect(root(), &mut files, &mut packages);
-    let exists =
-        |name: &str| packages.iter().any(|package| root().join(package).join(name).exists());
+/// Returns the named files that exist neither below the repository's root nor below a package, and the
+/// links to missing files, in the sources and documents of the repository.
+pub(crate) fn problems() -> io::Result<Vec<String>> {
+    let files = files(root());
+    let packages = files.iter().filter(|file| file.ends_with("Cargo.toml"));
+    let packages: Vec<&Path> = packages.filter_map(|manifest| manifest.parent()).collect();
+    let exists = |name: &str| packages.iter().any(|package| package.join(name).exists());
     let mut problems = Vec::new();
-    for file in &files {
-        let text = fs::read_to_string(root().join(file)).unwrap_or_default();
+    for path in files.iter().filter(|path| has_extension(path, "rs") || has_extension(path, "md")) {
+        let text = fs::read_to_string(path)?;
+        let file = path.strip_prefix(root()).unwrap_or(path).display();
         let missing = file_names(&text).into_iter().filter(|name| !exists(name));
         problems.extend(missing.map(|name| format!("{file}: there is no `{name}`")));
-        let directory = root().join(file).parent().map(Path::to_owned).unwrap_or_default();
-        let links = if file.ends_with(".md") { link_targets(&text) } else { BTreeSet::new() };
-        let missing = links.into_iter().filter(|link| !directory.join(link).exists());
+        let links = if has_extension(path, "md") { link_targets(&text) } else { BTreeSet::new() };
+        let missing = links.into_iter().filter(|link| !path.with_file_name(link).exists());
         problems
             .extend(missing.map(|link| format!("{file}: links to {link}, which does not exist")));
     }
-    problems
+    Ok(problems)
 }
 
-/// Collects the sources and documents below `dir`, and the directories of packages. Skips build
-/// output.
-fn collect(dir: &Path, files: &mut Vec<String>, packages: &mut Vec<String>) {
-    let entries = dir.read_dir().into_iter().flatten().flatten().map(|entry| entry.path());
-    for path in entries {
-        let relative = path.strip_prefix(root()).unwrap_or(&path).display().to_string();
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        if path.is_dir() {
-            if name != "target" && !name.starts_with('.') {
-                if path.join("Cargo.toml").exists() {
-                    packages.push(relative);
-                }
-                collect(&path, files, packages);
-            }
-        } else if name.ends_with(".rs") || name.ends_with(".md") {
-            files.push(relative);
-        }
-    }
+fn has_extension(path: &Path, wanted: &str) -> bool {
+    path.extension().is_some_and(|extension| extension == wanted)
 }
 
 /// Returns the names of files that stand in backticks in comments or documents.
@@ -99,6 +79,6 @@ mod tests {
 
     #[test]
     fn this_repository_has_no_broken_name_or_link() {
-        assert_eq!(problems(), [""; 0]);
+        assert_eq!(problems().unwrap(), [""; 0]);
     }
 }

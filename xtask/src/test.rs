@@ -2,6 +2,7 @@
 
 use crate::{
     embed,
+    files::files,
     load::Load,
     packages, ports, stack,
     step::{Step, root},
@@ -9,7 +10,6 @@ use crate::{
     table,
 };
 use std::{
-    path::{Path, PathBuf},
     process::ExitCode,
     time::{SystemTime, UNIX_EPOCH},
 };
@@ -60,23 +60,17 @@ fn on_a_busy_host(steps: &mut Steps) {
     steps.run_group("one-cpu");
 }
 
-/// Runs each fuzz target for two minutes.
+/// Runs each fuzz target of the repository for two minutes.
 fn fuzz(steps: &mut Steps) {
-    let crates = root().join("crates");
-    let guests = ["guest", "guest-pseries"].map(|guest| root().join(guest));
-    for dir in entries(&crates).chain(guests).map(|package| package.join("fuzz")) {
-        for file in entries(&dir.join("fuzz_targets")) {
-            let target = file.file_stem().unwrap_or_default().to_string_lossy();
-            let dir = dir.strip_prefix(root()).unwrap_or(&dir).display();
-            let run =
-                format!("cargo +nightly fuzz run --fuzz-dir {dir} {target} -- -max_total_time=120");
+    for file in files(root()) {
+        let (Some(dir), Some(target)) = (file.parent(), file.file_stem()) else { continue };
+        if let (true, Some(dir)) = (dir.ends_with("fuzz/fuzz_targets"), dir.parent()) {
+            let (dir, target) = (dir.display(), target.display());
+            let run = format!(
+                "cargo +nightly fuzz run --fuzz-dir '{dir}' {target} -- -max_total_time=120"
+            );
             let wants = vec!["fuzz".to_owned()];
             steps.run(&Step { wants, ..Step::new(format!("fuzzing {target}"), run) });
         }
     }
-}
-
-/// Returns the entries of a directory. A missing directory counts as empty.
-fn entries(dir: &Path) -> impl Iterator<Item = PathBuf> {
-    dir.read_dir().into_iter().flatten().flatten().map(|entry| entry.path())
 }

@@ -11,32 +11,30 @@
 mod graph;
 mod source;
 
-use crate::{step::root, steps::Steps};
+use crate::step::root;
 use graph::Graph;
+use std::io;
 
-/// Fails if files of a crate form a cycle.
-pub(crate) fn check(steps: &mut Steps) {
-    let crates = root().join("crates").read_dir().into_iter().flatten().flatten();
+/// Returns the cycles that files of a crate form, a message for each crate.
+pub(crate) fn problems() -> io::Result<Vec<String>> {
+    let crates = root().join("crates").read_dir()?.flatten();
     let crates = crates.map(|entry| format!("crates/{}", entry.file_name().to_string_lossy()));
     let other_packages =
         ["guest", "guest-pseries", "guest-xen", "lab", "ports/ostd", "time-limit", "xtask"];
-    let other_packages = other_packages.map(str::to_owned);
-    for name in crates.chain(other_packages) {
+    let mut problems = Vec::new();
+    for name in crates.chain(other_packages.map(str::to_owned)) {
         match Graph::of_crate(&root().join(&name).join("src")) {
-            Ok(graph) => check_crate(steps, &name, &graph),
-            Err(error) => steps.fail(format!("{name}: its files cannot be read: {error}")),
+            Ok(graph) => problems.extend(problem(&name, &graph)),
+            Err(error) => problems.push(format!("{name}: its files cannot be read: {error}")),
         }
     }
+    Ok(problems)
 }
 
-fn check_crate(steps: &mut Steps, name: &str, graph: &Graph) {
-    let (parts, mut cycles) = (graph.of_parts(), format_cycles(graph));
-    if cycles.is_empty() {
-        cycles = format_cycles(&parts);
-    }
-    if !cycles.is_empty() {
-        steps.fail(format!("{name}: files use each other in cycles{cycles}"));
-    }
+fn problem(name: &str, graph: &Graph) -> Option<String> {
+    let cycles = [graph, &graph.of_parts()].map(format_cycles);
+    let cycles = cycles.into_iter().find(|cycles| !cycles.is_empty())?;
+    Some(format!("{name}: files use each other in cycles{cycles}"))
 }
 
 /// Formats the cycles of a graph: a line for each file or part, with those of the same cycle that it
