@@ -105,7 +105,9 @@ pub(crate) fn show(line: &str) {
 
 fn show_in(dir: &Path, line: &str) {
     let title = format!("installing: {}", without_options(line));
-    progress::run(&title, shell(line).current_dir(dir));
+    let mut command = shell(line);
+    command.current_dir(dir);
+    progress::run(&title, command);
 }
 
 /// Returns the words of a line that are not options.

@@ -1,9 +1,10 @@
 //! Runs a command and shows one line for it. While the command runs, the line shows its last output
 //! if standard output is a terminal. If the command fails, all of its output is shown.
 
+use crate::step::spawn;
 use std::{
     io::{self, BufRead, BufReader, IsTerminal, Write},
-    process::{Command, Stdio},
+    process::Command,
     time::Instant,
 };
 
@@ -12,7 +13,7 @@ const WIDTH: usize = 78;
 
 /// Runs the command. Prints `title` and the time taken, and the output if the command fails.
 /// Returns whether the command succeeded.
-pub(crate) fn run(title: &str, command: &mut Command) -> bool {
+pub(crate) fn run(title: &str, command: Command) -> bool {
     let start = Instant::now();
     let is_terminal = io::stdout().is_terminal();
     if !is_terminal {
@@ -44,16 +45,11 @@ pub(crate) fn run(title: &str, command: &mut Command) -> bool {
 
 /// Runs the command, and calls `show` with each line of its output. Returns whether the command
 /// succeeded, and the output.
-fn run_and_show(command: &mut Command, show: impl Fn(&str)) -> (io::Result<bool>, String) {
+fn run_and_show(command: Command, show: impl Fn(&str)) -> (io::Result<bool>, String) {
     let mut output = String::new();
-    let mut run_to_end = || {
-        let (reader, writer) = io::pipe()?;
-        command.stdin(Stdio::null()).stdout(writer.try_clone()?).stderr(writer);
-        let mut child = command.spawn()?;
-        // `command` still has the writing end of the pipe. Replace it, because the reader sees the
-        // end only when all writing ends are closed.
-        command.stdout(Stdio::null()).stderr(Stdio::null());
-        for line in BufReader::new(reader).split(b'\n') {
+    let run_to_end = || {
+        let (mut child, pipe) = spawn(command)?;
+        for line in BufReader::new(pipe).split(b'\n') {
             let line = line?;
             let line = String::from_utf8_lossy(&line);
             show(&line);
@@ -76,7 +72,7 @@ mod tests {
         let mut shell = Command::new("sh");
         shell.args(["-c", "echo one; echo two >&2; printf three; exit 3"]);
         let (outcome, output) =
-            run_and_show(&mut shell, |line| lines.borrow_mut().push(line.to_owned()));
+            run_and_show(shell, |line| lines.borrow_mut().push(line.to_owned()));
         assert!(!outcome.unwrap());
         assert_eq!(output, "one\ntwo\nthree\n");
         assert_eq!(lines.into_inner(), ["one", "two", "three"]);
@@ -84,8 +80,8 @@ mod tests {
 
     #[test]
     fn a_program_that_fails_or_is_missing_is_a_failure() {
-        assert!(run("true", &mut Command::new("true")));
-        assert!(!run("false", &mut Command::new("false")));
-        assert!(!run("nothing", &mut Command::new("/nowhere/program")));
+        assert!(run("true", Command::new("true")));
+        assert!(!run("false", Command::new("false")));
+        assert!(!run("nothing", Command::new("/nowhere/program")));
     }
 }

@@ -5,10 +5,9 @@ use hotmem_time_limit::scaled;
 use serde::Deserialize;
 use std::{
     collections::BTreeMap,
-    io::Read,
+    io::{self, PipeReader, Read},
     path::Path,
     process::{Child, Command, Stdio},
-    thread,
     time::Duration,
 };
 
@@ -64,33 +63,27 @@ impl Step {
     }
 
     /// Runs the command, and collects what it writes.
-    pub(crate) fn output(&self) -> Result<Output, String> {
-        let mut command = self.command();
-        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
-        let mut child = child.map_err(|error| error.to_string())?;
-        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
-        thread::scope(|scope| {
-            // The child would wait if only one of its pipes was read.
-            let errors = scope.spawn(|| read_to_end(stderr));
-            let text = read_to_end(stdout)?;
-            let errors = errors.join().map_err(|_| "a thread panicked".to_owned())??;
-            Ok(Output { text, errors, outcome: end(child) })
-        })
+    pub(crate) fn output(&self) -> io::Result<Output> {
+        let (child, mut pipe) = spawn(self.command())?;
+        let mut text = Vec::new();
+        pipe.read_to_end(&mut text)?;
+        Ok(Output { text, outcome: end(child) })
     }
-}
-
-fn read_to_end(pipe: Option<impl Read>) -> Result<Vec<u8>, String> {
-    let mut text = Vec::new();
-    let read = pipe.map_or(Ok(0), |mut pipe| pipe.read_to_end(&mut text));
-    read.map(|_| text).map_err(|error| error.to_string())
 }
 
 /// What a step has written, and its outcome.
 pub(crate) struct Output {
     pub(crate) text: Vec<u8>,
-    pub(crate) errors: Vec<u8>,
     /// The CPU time in seconds, if it is known.
     pub(crate) outcome: Result<Option<f64>, String>,
+}
+
+/// Starts a command. Returns it with the pipe to which it writes its output and its errors. The pipe ends
+/// when the command ends.
+pub(crate) fn spawn(mut command: Command) -> io::Result<(Child, PipeReader)> {
+    let (reader, writer) = io::pipe()?;
+    let output = command.stdin(Stdio::null()).stdout(writer.try_clone()?).stderr(writer);
+    Ok((output.spawn()?, reader))
 }
 
 /// Waits for the end of a child that has closed its standard output. Returns the CPU time of the child

@@ -129,8 +129,7 @@ impl Steps {
     }
 
     /// Runs the steps of each lane one after another, and the lanes and `foreground` at the same time.
-    /// Shows the output of a step when both the step and `foreground` have ended, with `out` for its
-    /// standard output.
+    /// Shows the output of a step in `out` when both the step and `foreground` have ended.
     fn run_lanes(
         &mut self,
         lanes: &[&[Step]],
@@ -154,8 +153,7 @@ impl Steps {
             foreground(self);
             for (step, (output, time)) in ended {
                 println!("\n== {}, output", step.name);
-                let outcome = output.and_then(|output| {
-                    print!("{}", String::from_utf8_lossy(&output.errors));
+                let outcome = output.map_err(|error| error.to_string()).and_then(|output| {
                     self.show(output.text.as_slice(), out)?;
                     output.outcome
                 });
@@ -186,15 +184,18 @@ impl Steps {
 
     /// Runs a step that must fail with this message.
     fn must_fail(&mut self, step: &Step, message: &str) {
-        let stderr = match step.command().output() {
-            Err(error) => return self.fail(format!("{}: {error}", step.name)),
-            Ok(output) if output.status.success() => {
-                return self.fail(format!("{}: it did not fail", step.name));
+        match step.output() {
+            Err(error) => self.fail(format!("{}: {error}", step.name)),
+            Ok(output) if output.outcome.is_ok() => {
+                self.fail(format!("{}: it did not fail", step.name));
             }
-            Ok(output) => String::from_utf8_lossy(&output.stderr).into_owned(),
-        };
-        if !stderr.contains(message) {
-            self.fail(format!("{}: it did not print `{message}`, but\n{stderr}", step.name));
+            Ok(output) => {
+                let text = String::from_utf8_lossy(&output.text);
+                if !text.contains(message) {
+                    let name = &step.name;
+                    self.fail(format!("{name}: it did not print `{message}`, but\n{text}"));
+                }
+            }
         }
     }
 
