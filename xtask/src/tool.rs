@@ -22,6 +22,12 @@ pub(crate) struct Tool {
 }
 
 impl Tool {
+    /// Returns a tool that is not in the table. `check` succeeds if it is installed, and `install` installs
+    /// it.
+    pub(crate) fn new(check: String, install: String) -> Tool {
+        Tool { check, install: vec![install], ..Tool::default() }
+    }
+
     /// Installs the tool, unless it is installed. Returns whether it is installed now.
     pub(crate) fn install(&self) -> bool {
         if self.is_installed() {
