@@ -9,10 +9,10 @@ mod definition;
 
 use crate::{files::rust_files, step::root};
 use definition::{Definition, impl_items, imported_names, is_for_tests, is_public, line_of};
-use std::{collections::BTreeMap, fs, io, path::PathBuf, process::ExitCode};
+use std::{collections::BTreeMap, fs, io, path::PathBuf};
 use syn::{ImplItem, Item, Type};
 
-const LIST: &str = "docs/api.txt";
+pub(crate) const LIST: &str = "docs/api.txt";
 /// The crate whose root defines the interface.
 const ENGINE: &str = "crates/hotmem/src";
 /// The crates that define the items of the interface.
@@ -40,19 +40,11 @@ pub(crate) fn problems() -> io::Result<Vec<String>> {
 }
 
 /// Writes the list.
-pub(crate) fn write() -> ExitCode {
-    let written = Api::of_engine().and_then(|api| {
-        fs::write(root().join(LIST), api.list())?;
-        println!("{LIST}: {} items, {} functions", api.items.len(), api.functions.len());
-        Ok(())
-    });
-    match written {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("{LIST}: {error}");
-            ExitCode::FAILURE
-        }
-    }
+pub(crate) fn write() -> io::Result<()> {
+    let api = Api::of_engine()?;
+    fs::write(root().join(LIST), api.list())?;
+    println!("{LIST}: {} items, {} functions", api.items.len(), api.functions.len());
+    Ok(())
 }
 
 /// The public interface of a crate: a line for each item, by path. Paths start at the crate's root.

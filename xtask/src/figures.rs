@@ -1,10 +1,10 @@
 //! `cargo xtask figures`, which writes the tables of docs/benchmarks.md and README.md.
 
-use crate::{ports, setup, step::root};
-use std::{
-    fs,
-    process::{Command, ExitCode},
+use crate::{
+    ports, setup,
+    step::{root, shell},
 };
+use std::{fs, process::ExitCode};
 
 /// The file of records that `hotmem report` writes.
 const MEASURED_RECORDS: &str = "target/report/records.json";
@@ -13,11 +13,11 @@ const CHECKED_IN_RECORDS: &str = "docs/records.json";
 
 /// Writes the tables from the records in docs/records.json.
 pub(crate) fn write() -> ExitCode {
-    let status = Command::new("cargo")
-        .args("run --quiet -p hotmem-lab --bin hotmem -- report --docs write".split(' '))
-        .current_dir(root())
-        .status();
-    exit_code(status.is_ok_and(|status| status.success()))
+    if runs("cargo run --quiet -p hotmem-lab --bin hotmem -- report --docs write") {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
 }
 
 /// Runs benches, and writes the tables from the new records. `benches` is a list of names with
@@ -26,14 +26,9 @@ pub(crate) fn measure(benches: Option<&str>) -> ExitCode {
     // Failures are ignored, because the report names the missing programs.
     let _ = setup::run();
     let _ = ports::run("build");
-    // The output of the report is not captured, because the report shows progress in the terminal.
-    let mut report = Command::new("cargo");
-    report.args("run --release --quiet -p hotmem-lab --bin hotmem -- report".split(' '));
-    if let Some(benches) = benches {
-        report.args(["--only", benches, "--replace-in", CHECKED_IN_RECORDS]);
-    }
-    let status = report.current_dir(root()).status();
-    if !status.is_ok_and(|status| status.success()) {
+    let only = benches.map(|names| format!("--only '{names}' --replace-in {CHECKED_IN_RECORDS}"));
+    let report = "cargo run --release --quiet -p hotmem-lab --bin hotmem -- report";
+    if !runs(&format!("{report} {}", only.unwrap_or_default())) {
         return ExitCode::FAILURE;
     }
     match fs::copy(root().join(MEASURED_RECORDS), root().join(CHECKED_IN_RECORDS)) {
@@ -45,6 +40,8 @@ pub(crate) fn measure(benches: Option<&str>) -> ExitCode {
     }
 }
 
-fn exit_code(is_success: bool) -> ExitCode {
-    if is_success { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+/// Returns whether a line of the shell succeeds. Its output is not captured, because the report shows
+/// progress in the terminal.
+fn runs(line: &str) -> bool {
+    shell(line).status().is_ok_and(|status| status.success())
 }

@@ -2,7 +2,7 @@
 //! `cargo xtask lint` fails if the file differs from the generated text.
 
 use crate::step::root;
-use std::{fs, io, process::ExitCode};
+use std::{fs, io};
 
 /// The sources of public items, in the order of the header.
 const SOURCES: [&str; 9] = [
@@ -17,19 +17,11 @@ const SOURCES: [&str; 9] = [
     "balloon/mod",
 ];
 const TEMPLATE: &str = "crates/hotmem-c/cbindgen.toml";
-const HEADER: &str = "crates/hotmem-c/include/hotmem.h";
+pub(crate) const HEADER: &str = "crates/hotmem-c/include/hotmem.h";
 
 /// Writes the header.
-pub(crate) fn write() -> ExitCode {
-    match generate()
-        .and_then(|text| fs::write(root().join(HEADER), text).map_err(|error| error.to_string()))
-    {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("{HEADER}: {error}");
-            ExitCode::FAILURE
-        }
-    }
+pub(crate) fn write() -> io::Result<()> {
+    fs::write(root().join(HEADER), generate().map_err(io::Error::other)?)
 }
 
 /// Returns a problem if the header differs from the text that is generated from the sources.

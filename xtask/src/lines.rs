@@ -13,28 +13,19 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fs, io,
     path::{Path, PathBuf},
-    process::ExitCode,
 };
 
 /// Prints the lines of code of each package, or of each entry of a directory.
-pub(crate) fn run(directory: Option<&str>) -> ExitCode {
-    let counted = match directory {
-        Some(directory) => by_entry(&root().join(directory)),
-        None => by_package(),
+pub(crate) fn run(directory: Option<&str>) -> io::Result<()> {
+    let counts = match directory {
+        Some(directory) => by_entry(&root().join(directory))?,
+        None => by_package()?,
     };
-    match counted {
-        Ok(counts) => {
-            for (name, lines) in &counts {
-                println!("{lines:7}  {name}");
-            }
-            println!("{:7}  in all", counts.values().sum::<usize>());
-            ExitCode::SUCCESS
-        }
-        Err(error) => {
-            eprintln!("{error}");
-            ExitCode::FAILURE
-        }
+    for (name, lines) in &counts {
+        println!("{lines:7}  {name}");
     }
+    println!("{:7}  in all", counts.values().sum::<usize>());
+    Ok(())
 }
 
 /// Returns the lines in the `src` of each package of the workspace.
@@ -46,6 +37,7 @@ fn by_package() -> io::Result<BTreeMap<String, usize>> {
 
 /// Returns the lines of each file of a directory, and those of each directory in it.
 fn by_entry(directory: &Path) -> io::Result<BTreeMap<String, usize>> {
+    fs::metadata(directory)?;
     let (mut lines, mut test_modules) = (BTreeMap::new(), BTreeSet::<PathBuf>::new());
     // The file with the modules of the directory may stand beside it.
     let parent = Some(directory.with_extension("rs")).filter(|parent| parent.exists());
@@ -94,6 +86,19 @@ fn add_lines(tokens: TokenStream, lines: &mut BTreeSet<usize>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_directory_that_does_not_exist_is_an_error() {
+        assert!(by_entry(&root().join("no-such-directory")).is_err());
+    }
+
+    /// `steps/tests.rs` is a module of tests of `steps.rs`.
+    #[test]
+    fn files_of_tests_are_not_counted() {
+        let counts = by_entry(&root().join("xtask/src")).unwrap();
+        assert!(counts["steps.rs"] > 100 && counts["cycles/"] > 100, "{counts:?}");
+        assert!(!counts.contains_key("steps/"), "{counts:?}");
+    }
 
     #[test]
     fn blank_lines_comments_and_modules_of_tests_are_not_counted() {

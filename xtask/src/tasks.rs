@@ -9,7 +9,7 @@ use clap::{
     CommandFactory, FromArgMatches,
     error::{ContextKind, ContextValue, ErrorKind},
 };
-use std::{ffi::OsString, process::ExitCode, time::Instant};
+use std::{ffi::OsString, io, process::ExitCode, time::Instant};
 
 /// Tasks of the workspace. A time is the usual time on this machine, or, if the task has not run here, the
 /// time on another machine with two CPUs.
@@ -173,12 +173,23 @@ impl Task {
             Task::Figures { first: Some(BeforeFigures::Take { benches }) } => {
                 figures::measure(benches.as_deref())
             }
-            Task::Api => api::write(),
-            Task::Header => header::write(),
+            Task::Api => report(api::LIST, api::write()),
+            Task::Header => report(header::HEADER, header::write()),
             Task::Text => text_size::run(),
             Task::Pair => alloc_free_instructions::run(),
             Task::Stack => stack::run(),
-            Task::Lines { directory } => lines::run(directory.as_deref()),
+            Task::Lines { directory } => report("lines of code", lines::run(directory.as_deref())),
+        }
+    }
+}
+
+/// Prints the error of a task, and what it is about.
+fn report(what: &str, outcome: io::Result<()>) -> ExitCode {
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{what}: {error}");
+            ExitCode::FAILURE
         }
     }
 }
