@@ -63,9 +63,10 @@ impl Api {
         let files: BTreeMap<PathBuf, Vec<Item>> = files
             .filter(|file| !file.iter().any(|name| name == "loom_tests"))
             .map(|file| {
-                let items = syn::parse_file(&fs::read_to_string(&file)?);
-                let items = items.map_err(|error| format!("{}: {error}", file.display()));
-                Ok((file, items.map_err(io::Error::other)?.items))
+                let parsed = syn::parse_file(&fs::read_to_string(&file)?)
+                    .map_err(|error| io::Error::other(format!("{}: {error}", file.display())))?;
+                let items = if is_for_tests(&parsed.attrs) { Vec::new() } else { parsed.items };
+                Ok((file, items))
             })
             .collect::<io::Result<_>>()?;
         let module_items = |module: &str| {
