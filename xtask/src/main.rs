@@ -34,6 +34,7 @@ mod test;
 mod text_size;
 mod times;
 mod tool;
+mod unpack;
 mod workspace;
 
 use std::process::ExitCode;

@@ -1,8 +1,9 @@
 //! Programs and targets that the tasks need in addition to cargo.
 
 use crate::{
-    apt::{self, Unpack},
+    apt,
     step::{output_of, succeeds},
+    unpack::Unpack,
 };
 use serde::Deserialize;
 use std::fs;

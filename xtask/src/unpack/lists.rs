@@ -4,8 +4,10 @@
 //! of sources is a copy of the host's list, to which backports may be added. So apt needs no root and
 //! does not change the host. apt checks the signature of the archive.
 
-use super::{RETRIES, run_as_root, show};
-use crate::step::{output_of, succeeds};
+use crate::{
+    apt::{RETRIES, run_as_root, show},
+    step::{output_of, succeeds},
+};
 use std::{collections::BTreeSet, fs, path::Path};
 
 /// The package lists that a command of apt reads.
