@@ -13,11 +13,8 @@ const CHECKED_IN_RECORDS: &str = "docs/records.json";
 
 /// Writes the tables from the records in docs/records.json.
 pub(crate) fn write() -> ExitCode {
-    if runs("cargo run --quiet -p hotmem-lab --bin hotmem -- report --docs write") {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    }
+    let report = "cargo run --quiet -p hotmem-lab --bin hotmem -- report --docs write";
+    ExitCode::from(u8::from(!runs(report)))
 }
 
 /// Runs benches, and writes the tables from the new records. `benches` is a list of names with
