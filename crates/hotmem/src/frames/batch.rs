@@ -2,7 +2,7 @@
 //!
 //! One compare-exchange takes or frees the frames of a word of a bitmap (32 frames).
 
-use super::{AllocError, AllocRequest, BadRequest, Call, Frames, Unit};
+use super::{AllocError, AllocRequest, BadRequest, CallContext, Frames, Unit};
 use crate::addr::{Pfn, PfnRange};
 use crate::geometry::BITMAP_WORD_BITS;
 use crate::invariant::OrViolation;
@@ -81,7 +81,7 @@ impl<P: Platform> Frames<P> {
     }
 }
 
-impl<'f, P: Platform> Call<'f, P> {
+impl<'f, P: Platform> CallContext<'f, P> {
     /// Takes frames for `frames` from the pageblock that `frame` was allocated from. Returns their
     /// number.
     fn take_more_in_pageblock(

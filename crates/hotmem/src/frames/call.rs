@@ -1,7 +1,7 @@
 //! One call of the allocator: the context that all its steps share.
 //!
-//! While a CPU divides a pageblock, coalesces it or moves it between hints, searches cannot find
-//! the pageblock, although it has free frames. An operation that hides memory for a moment is a
+//! While a CPU divides a pageblock, joins its frames to a whole pageblock again, or moves it from one
+//! CPU's hint to another, searches cannot find the pageblock, although it has free frames. An operation that hides memory for a moment is a
 //! *hiding step*. Each CPU counts the hiding steps that it has started and those that it has ended,
 //! so that a search that found nothing knows whether it may have missed memory (see
 //! `exhaustion.rs`). All steps of one call count as one hiding step, however many places hide
@@ -16,9 +16,9 @@ use core::cell::Cell;
 /// One call of the allocator by one CPU. Every part of the allocator but its fast paths is a method
 /// of this type.
 ///
-/// Between the first [`start_hiding`](Call::start_hiding) and the drop of the call, searches of other
+/// Between the first [`start_hiding`](CallContext::start_hiding) and the drop of the call, searches of other
 /// CPUs may miss the memory that the call hides.
-pub(crate) struct Call<'f, P> {
+pub(crate) struct CallContext<'f, P> {
     pub(crate) frames: &'f Frames<P>,
     /// The record of the CPU on which the call began. A caller that is moved to another CPU
     /// meanwhile goes on with this record: each record may be used by several CPUs.
@@ -29,23 +29,23 @@ pub(crate) struct Call<'f, P> {
 impl<P: Platform> Frames<P> {
     /// Begins a call. Changes no count.
     #[inline]
-    pub(crate) fn call(&self) -> Call<'_, P> {
+    pub(crate) fn call(&self) -> CallContext<'_, P> {
         self.call_on(self.listed_cpu())
     }
 
     /// Begins a call on the CPU of this record, which is listed.
     #[inline]
-    pub(super) fn call_on<'f>(&'f self, cpu: &'f Cpu) -> Call<'f, P> {
-        Call { frames: self, cpu, is_hiding: Cell::new(false) }
+    pub(super) fn call_on<'f>(&'f self, cpu: &'f Cpu) -> CallContext<'f, P> {
+        CallContext { frames: self, cpu, is_hiding: Cell::new(false) }
     }
 
     /// Begins a call that goes on with a hiding step that was counted on the CPU of this record.
-    pub(super) fn call_that_hides<'f>(&'f self, cpu: &'f Cpu) -> Call<'f, P> {
-        Call { frames: self, cpu, is_hiding: Cell::new(true) }
+    pub(super) fn call_that_hides<'f>(&'f self, cpu: &'f Cpu) -> CallContext<'f, P> {
+        CallContext { frames: self, cpu, is_hiding: Cell::new(true) }
     }
 }
 
-impl<'f, P> Call<'f, P> {
+impl<'f, P> CallContext<'f, P> {
     /// Returns the words of all sections.
     #[inline]
     pub(crate) fn words(&self) -> &'f SectionWords {
@@ -68,7 +68,7 @@ impl<'f, P> Call<'f, P> {
 }
 
 /// Counts the end of the hiding step, if one was started: searches can find all memory again.
-impl<P> Drop for Call<'_, P> {
+impl<P> Drop for CallContext<'_, P> {
     #[inline(never)]
     fn drop(&mut self) {
         if self.is_hiding.get() {

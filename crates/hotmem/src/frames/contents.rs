@@ -4,7 +4,7 @@
 //! memory that comes online, and frames that the engine or the kernel's mapping had allocated for
 //! metadata.
 
-use super::{Call, Frames};
+use super::{CallContext, Frames};
 use crate::addr::PfnRange;
 use crate::platform::Platform;
 use crate::range_error::RangeError;
@@ -53,7 +53,7 @@ impl<P> Frames<P> {
     }
 }
 
-impl<'f, P: Platform> Call<'f, P> {
+impl<'f, P: Platform> CallContext<'f, P> {
     /// Fills `range` with the contents of free memory, then frees it as
     /// [`free_range`](Frames::free_range) does.
     ///

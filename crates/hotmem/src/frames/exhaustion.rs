@@ -1,24 +1,22 @@
 //! Decides between the errors "out of memory" and "busy" after a search that found nothing.
 //!
-//! While a CPU divides a pageblock, coalesces it or moves it between hints, searches cannot find
-//! the pageblock, although it has free frames. This cannot be avoided, so "out of memory" and
-//! "busy, try again" are different errors. An operation that hides memory for a moment is a *hiding
-//! step*. Each CPU counts the hiding steps that it has started and those that it has ended. A
-//! search that found nothing proves that no memory is free only if no hiding step overlapped with
-//! the search.
+//! During a *hiding step* (see `call.rs`), searches cannot find memory that is free. This cannot be
+//! avoided, so "out of memory" and "busy, try again" are different errors. A search that found
+//! nothing proves that no memory is free only if no hiding step overlapped with the search.
 //!
 //! A search that reads two words of bitmaps can also miss free memory without a hiding step: it may
 //! read the first word before a frame of it is freed, and the second word after its last free frame
-//! was taken. So a free into a word without free frames, or with the mark of a word without runs, also
-//! counts a hiding step, before it sets the bits.
+//! was taken. So a free counts a hiding step before it sets bits in a word that had no free frame, or
+//! that was marked as a word without two neighbouring free frames.
 //!
-//! Memory that is isolated for a request that waits is taken back before an allocation fails: see
-//! `parked.rs`.
+//! An unplug that waits keeps memory isolated. Before an allocation fails, it takes this memory back:
+//! see `parked.rs`.
 //!
-//! Memory that is reporting is hidden for longer. It is counted by zone (see `wakeup.rs`), so that
-//! a request does not fail as "busy" if no memory of its zones is reporting.
+//! Memory that is with the host at this moment, between a report and the host's answer, is hidden for
+//! longer. It is counted by zone (see `wakeup.rs`), so that a request fails as "busy" only if memory
+//! of its own zones is with the host.
 
-use super::{AllocError, Call, Frames};
+use super::{AllocError, CallContext, Frames};
 use crate::invariant::OrViolation;
 use crate::platform::Platform;
 use crate::sync::{Ordering, fence, mutant};
@@ -38,7 +36,7 @@ impl<P: Platform> Frames<P> {
     pub(super) fn search_all<T>(
         &self,
         zones: &[Zone],
-        mut search: impl FnMut(&Call<'_, P>) -> Option<T>,
+        mut search: impl FnMut(&CallContext<'_, P>) -> Option<T>,
     ) -> Result<T, AllocError> {
         let mut found = None;
         self.search_until(zones, &mut |call| {
@@ -54,7 +52,7 @@ impl<P: Platform> Frames<P> {
     fn search_until(
         &self,
         zones: &[Zone],
-        search: &mut dyn FnMut(&Call<'_, P>) -> bool,
+        search: &mut dyn FnMut(&CallContext<'_, P>) -> bool,
     ) -> Result<(), AllocError> {
         // A loom model omits this search: it finds no memory that the next search would miss.
         if !cfg!(loom) && search(&self.call()) {
@@ -70,8 +68,8 @@ impl<P: Platform> Frames<P> {
                 return Ok(());
             }
             let own_hiding_steps = call.end();
-            // Look before the counts are read: if another CPU has just taken the last parked range,
-            // its hiding step is counted already.
+            // Look for parked memory before the counts are read. If another CPU takes the last parked
+            // range before this look, the counts below show its hiding step.
             let parked = self.call().parked_in(zones);
             if watch.saw_no_hiding_step(self, own_hiding_steps) {
                 mutant!("a search looks for parked memory after it has read the counts" => if self.call().parked_in(zones).is_none() { return Err(AllocError::OutOfMemory) });
@@ -127,8 +125,8 @@ impl Watch {
     /// then.
     ///
     /// The counts only grow, and on each CPU at least as many hiding steps have started as have
-    /// ended. So the sums are equal only if every hiding step that had started when the search was
-    /// over had ended before the search began.
+    /// ended. So if as many steps had started at the end of the search as had ended at its beginning,
+    /// each of them had ended before the search began.
     fn saw_no_hiding_step<P: Platform>(&self, frames: &Frames<P>, own_hiding_steps: u32) -> bool {
         fence(Ordering::Acquire); // pairs with the fence in `Cpu::start_hiding_step`
         let started =

@@ -5,7 +5,7 @@
 //! the kernel has a heap, and by that heap. No method waits for another CPU.
 //!
 //! [`Frames`] has the functions for kernels and the fast paths. All other steps are methods of
-//! [`Call`], the context of one call. They are in folders. A method can be called from another folder
+//! [`CallContext`], the context of one call. They are in folders. A method can be called from another folder
 //! only if it is an *entrance* of its folder: `pub(in crate::frames)`, or `pub(super)` in its
 //! `mod.rs`.
 //!
@@ -51,7 +51,7 @@ mod wakeup;
 mod whole;
 
 pub use allocation::Allocation;
-pub(crate) use call::Call;
+pub(crate) use call::CallContext;
 pub use contents::Contents;
 pub use count::{Counts, Inconsistency, Metadata};
 pub(crate) use count::{bitmaps_of, descriptor_pageblocks};

@@ -2,7 +2,7 @@
 //! by zone. In the kernel zone, the search begins above low memory, unless the request has an upper
 //! bound.
 
-use super::{AllocRequest, Call, Frames, NodeChoice};
+use super::{AllocRequest, CallContext, Frames, NodeChoice};
 use crate::addr::Pfn;
 use crate::geometry::SECTION_FRAMES;
 use crate::outlined::Outlined;
@@ -35,7 +35,7 @@ impl<P: Platform> Frames<P> {
     }
 }
 
-impl<'f, P: Platform> Call<'f, P> {
+impl<'f, P: Platform> CallContext<'f, P> {
     /// Returns the steps of a search for `request`, in order: node by node, and on each node zone
     /// by zone. If a search found nothing above low memory, the next step is the whole zone. The
     /// part above low memory is then searched again, which costs only a few loads, because its

@@ -16,14 +16,14 @@
 
 use crate::addr::{Pfn, PfnRange};
 use crate::blocker::{Blocker, BlockerKind};
-use crate::frames::{Call, Metadata, bitmaps_of, descriptor_pageblocks, frames_of_bitmaps};
+use crate::frames::{CallContext, Metadata, bitmaps_of, descriptor_pageblocks, frames_of_bitmaps};
 use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_PAGEBLOCKS, mask};
 use crate::invariant::OrViolation;
 use crate::platform::Platform;
 use crate::sync::Ordering;
 use crate::words::{Block, FrameBitmap, SectionPart, SectionRef};
 
-impl<'f, P: Platform> Call<'f, P> {
+impl<'f, P: Platform> CallContext<'f, P> {
     /// Returns what keeps a section's isolated pageblocks from being drained. `live_mask` has a bit
     /// for each pageblock to look at. Looks at the highest pageblock first. Names a poisoned frame in
     /// use only if no other frame is in use, and self-hosted bitmaps only if nothing else is in use.

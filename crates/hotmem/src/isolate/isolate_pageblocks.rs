@@ -2,7 +2,7 @@
 
 use super::Isolation;
 use crate::addr::PfnRange;
-use crate::frames::{Call, Frames};
+use crate::frames::{CallContext, Frames};
 use crate::geometry::SECTION_FRAMES;
 use crate::invariant::OrViolation;
 use crate::platform::Platform;
@@ -23,7 +23,7 @@ impl<P: Platform> Frames<P> {
     }
 }
 
-impl<'f, P: Platform> Call<'f, P> {
+impl<'f, P: Platform> CallContext<'f, P> {
     /// Isolates all of `range`, which must consist of whole pageblocks that are online. Ends the call,
     /// so that the caller can drop bitmaps, for which no hiding step may be in flight.
     ///
@@ -187,7 +187,7 @@ impl<'f, P: Platform> Call<'f, P> {
     }
 }
 
-impl<P: Platform> Call<'_, P> {
+impl<P: Platform> CallContext<'_, P> {
     /// Releases a pageblock if it is live or holds descriptors. Returns false if no frame of the
     /// pageblock is in use, so that the token owns it.
     fn release_block(&self, block: Block<'_>) -> bool {

@@ -82,7 +82,7 @@ impl<'f, P: Platform> Isolation<'f, P> {
     }
 
     /// Takes the memory out of the allocator. An exit. The memory is then present and offline,
-    /// keeps its zone, and is held until [`Call::clear_held`](crate::frames::Call::clear_held). For the control path only: see
+    /// keeps its zone, and is held until [`CallContext::clear_held`](crate::frames::CallContext::clear_held). For the control path only: see
     /// [`drop_bitmaps`](Self::drop_bitmaps).
     ///
     /// # Errors

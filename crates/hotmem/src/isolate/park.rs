@@ -2,7 +2,7 @@
 
 use super::Isolation;
 use crate::addr::PfnRange;
-use crate::frames::{Call, Frames};
+use crate::frames::{CallContext, Frames};
 use crate::platform::Platform;
 use crate::sync::mutant;
 use crate::words::{SectionPart, Zone};
@@ -57,7 +57,7 @@ impl<P: Platform> Frames<P> {
     }
 }
 
-impl<'f, P: Platform> Call<'f, P> {
+impl<'f, P: Platform> CallContext<'f, P> {
     /// Returns a parked range that has memory of one of these zones.
     pub(crate) fn parked_in(&self, zones: &[Zone]) -> Option<PfnRange> {
         self.frames.parked().ranges().find(|&range| {

@@ -206,8 +206,8 @@ impl FrameBitmap {
     }
 
     /// Returns how many frames may be taken: a snapshot, which orders nothing.
-    pub(crate) fn takeable(&self) -> u64 {
-        self.words().iter().map(|word| count_ones(word.takeable())).sum()
+    pub(crate) fn count_takeable(&self) -> u64 {
+        self.words().iter().map(|word| count_ones(word.count_takeable())).sum()
     }
 
     /// Returns the number of free frames, including those that flags keep from being taken: a
@@ -233,7 +233,7 @@ impl FrameBitmap {
 
     /// Returns the bits of the frames of one word that may be taken.
     pub(crate) fn takeable_in(&self, word: usize) -> u64 {
-        self.word(word).takeable()
+        self.word(word).count_takeable()
     }
 
     /// Returns whether any word is held.

@@ -79,7 +79,7 @@ impl BitmapPtr {
             return Some(HiddenBitmaps(tagged));
         });
         self.0.store(without_provenance_mut(HIDDEN), Ordering::Release);
-        fence(Ordering::SeqCst); // pairs with the fence in `Call::bitmap_of`
+        fence(Ordering::SeqCst); // pairs with the fence in `CallContext::bitmap_of`
         Some(HiddenBitmaps(tagged))
     }
 
@@ -153,7 +153,7 @@ impl Bitmaps {
     #[inline]
     pub(crate) fn lasting(&self, bit: usize) -> Option<&FrameBitmap> {
         let frame = self.lasting_frame(bit)?;
-        // SAFETY: `Call::install_bitmaps` has stored the pointer, and it leads to a frame of boot
+        // SAFETY: `CallContext::install_bitmaps` has stored the pointer, and it leads to a frame of boot
         // memory that holds these bitmaps for as long as the instance exists.
         unsafe { &*frame }.bitmaps.get(bit % BITMAP_GROUP)
     }

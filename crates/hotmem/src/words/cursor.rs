@@ -8,7 +8,7 @@
 //! **What a cursor hides.** Free frames of the word that a cursor points to need not be findable in
 //! another way: a search that has found no other frame looks at the cursors of all CPUs. So the
 //! code that moves a cursor checks whether some frames of the previous word may be taken; if so, it
-//! makes these frames findable (`Call::move_cursor`).
+//! makes these frames findable (`CallContext::move_cursor`).
 //!
 //! **The memory of the word.** A cursor is pointed only to lasting bitmaps, which stay for as long as
 //! the instance exists. So a cursor may lead to a word of memory that has gone offline since: the

@@ -358,7 +358,7 @@ impl FrameWord {
     }
 
     /// Returns the bits of the frames that may be taken: a snapshot, which orders nothing.
-    pub(super) fn takeable(&self) -> u64 {
+    pub(super) fn count_takeable(&self) -> u64 {
         let now = self.0.load(Ordering::Relaxed);
         if now & CLOSED == 0 { now & ALL_FREE } else { 0 }
     }

@@ -1,9 +1,9 @@
-//! Counts frames by state. The counts are computed from the words: this is slow, but the fast paths
-//! need not update any counts. `count/allocated.rs` has a count that costs little to read.
+//! Counts frames by state. The counts are computed from the words of all sections: this is slow, but
+//! the fast paths need not update any counts. `count/allocated.rs` has a count that costs little to read.
 
 use crate::addr::PfnRange;
 use crate::frames::divide::frames_of_bitmaps;
-use crate::frames::{Call, Frames};
+use crate::frames::{CallContext, Frames};
 use crate::geometry::{PAGEBLOCK_FRAMES, frames_of_blocks};
 use crate::platform::Platform;
 use crate::sync::{AtomicU64, Ordering};
@@ -25,8 +25,7 @@ pub struct Counts {
     pub free: u64,
     /// Of the free frames, those in wholly free pageblocks.
     pub free_whole: u64,
-    /// Frames whose RAM has been given to the host: of the free frames, and of the frames that were
-    /// free when they were isolated.
+    /// Frames that were reported to the host, and that are free, or were free when they were isolated.
     pub reported: u64,
     /// Online frames of isolated pageblocks.
     pub isolated: u64,
@@ -36,8 +35,8 @@ pub struct Counts {
     pub poisoned: u64,
     /// Frames in use: they are online, not free, not isolated, and not quarantined.
     pub used: u64,
-    /// Of the frames in use, those that hold words or records of CPUs, or are in the word reserve or
-    /// the table reserve.
+    /// Of the frames in use, those that hold the engine's words or its records of CPUs, or that the
+    /// engine keeps in reserve for words and page tables.
     pub words: u64,
     /// Of the frames in use, those that hold frame bitmaps. They stay in use when all memory is
     /// free again.
@@ -66,7 +65,7 @@ impl<P: Platform> Frames<P> {
     }
 }
 
-impl<'f, P: Platform> Call<'f, P> {
+impl<'f, P: Platform> CallContext<'f, P> {
     /// Counts the frames that hold frame bitmaps.
     fn count_bitmap_frames(&self) -> u64 {
         let direct_map = self.frames.direct_map();
@@ -74,7 +73,8 @@ impl<'f, P: Platform> Call<'f, P> {
         self.words().sections().map(of_section).sum()
     }
 
-    /// Counts the frames of all pageblocks that have a frame in `range`, without the words.
+    /// Counts the frames of all pageblocks that have a frame in `range`. Leaves `words` and `bitmaps`
+    /// 0.
     fn count_range(&self, range: PfnRange) -> Counts {
         let mut counts = Counts::default();
         for announced in self.words().announced() {
@@ -107,7 +107,7 @@ impl<'f, P: Platform> Call<'f, P> {
         for block in section.blocks(online & !free) {
             let state = block.state().load();
             if state.is_live() && !state.is_isolated() {
-                counts.free += self.takeable(block);
+                counts.free += self.count_takeable(block);
                 if state.has_poison() {
                     counts.poisoned += self.quarantined_in(block.range()).count() as u64;
                 }

@@ -2,13 +2,13 @@
 //! not on the size of the machine.
 
 use super::bloom_filter::BloomFilter;
-use crate::frames::Call;
+use crate::frames::CallContext;
 use crate::geometry::frames_of_blocks;
 use crate::platform::Platform;
 use crate::sync::Ordering;
 use crate::words::{Class, SectionRef, Zone};
 
-impl<'f, P: Platform> Call<'f, P> {
+impl<'f, P: Platform> CallContext<'f, P> {
     /// Checks that `needed` frames of these zones are free. If fewer are, returns their number as
     /// the error.
     ///
@@ -53,7 +53,7 @@ impl<'f, P: Platform> Call<'f, P> {
         }
         for section in sections(partial) {
             for block in section.blocks(section.available(partial)) {
-                count.add(self.takeable(block))?;
+                count.add(self.count_takeable(block))?;
             }
         }
         let mut counted = BloomFilter::default();
@@ -65,7 +65,7 @@ impl<'f, P: Platform> Call<'f, P> {
                     .take(nth)
                     .any(|before| before.to_hint() == block.to_hint());
             if !is_found && is_new {
-                count.add(self.takeable(block))?;
+                count.add(self.count_takeable(block))?;
             }
         }
         Ok(())

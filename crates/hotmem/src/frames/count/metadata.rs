@@ -3,7 +3,7 @@
 
 use crate::addr::PfnRange;
 use crate::frames::divide::frames_of_bitmaps;
-use crate::frames::{Call, Frames};
+use crate::frames::{CallContext, Frames};
 use crate::geometry::{SECTION_PAGEBLOCKS, frames_of_blocks, mask};
 use crate::platform::Platform;
 use crate::words::{DirectMap, SectionPart, SectionRef};
@@ -32,7 +32,7 @@ impl<P: Platform> Frames<P> {
     }
 }
 
-impl<'f, P: Platform> Call<'f, P> {
+impl<'f, P: Platform> CallContext<'f, P> {
     /// Records that `frames` will hold metadata. The caller owns them, and calls this before
     /// [`metadata`](Frames::metadata) lists them: see
     /// [`may_hold_metadata`](crate::words::Section::may_hold_metadata).

@@ -2,7 +2,7 @@
 //! trees.
 
 use crate::addr::PfnRange;
-use crate::frames::{Call, Counts, Frames};
+use crate::frames::{CallContext, Counts, Frames};
 use crate::geometry::{BITMAP_WORDS, SECTION_MASK};
 use crate::platform::Platform;
 use crate::sync::Ordering;
@@ -67,7 +67,7 @@ impl<P: Platform> Frames<P> {
     }
 }
 
-impl<'f, P: Platform> Call<'f, P> {
+impl<'f, P: Platform> CallContext<'f, P> {
     fn validate_block(&self, block: Block<'_>) -> Result<(), Inconsistency> {
         let has_bit =
             |word: &crate::sync::AtomicU64| word.load(Ordering::Acquire) & block.mask() != 0;

@@ -9,7 +9,7 @@
 
 use super::record::Cpu;
 use crate::addr::Pfn;
-use crate::frames::Call;
+use crate::frames::CallContext;
 use crate::frames::Frames;
 use crate::frames::order::is_node_for;
 use crate::outlined::Outlined;
@@ -53,7 +53,7 @@ impl<P: Platform> Frames<P> {
     }
 }
 
-impl<'f, P: Platform> Call<'f, P> {
+impl<'f, P: Platform> CallContext<'f, P> {
     /// Points this CPU's cursor to another word: see [`Cursor::swap`].
     fn move_cursor(&self, zone: Zone, to: WordPtr) {
         self.start_hiding();

@@ -6,22 +6,22 @@
 //! interrupted to take it. A hint hides its memory from searches by other CPUs, so that they find
 //! other memory: while a pageblock is a hint, its `partial` bit is clear, and while a section is a
 //! hint, its bit in the tree of free pageblocks is clear. The code that swaps a pageblock or a
-//! section out of a hint makes it findable again ([`Call::make_former_hint_findable`],
-//! [`Call::make_former_section_findable`]). So a pageblock with free frames is always in one of
+//! section out of a hint makes it findable again ([`CallContext::make_former_hint_findable`],
+//! [`CallContext::make_former_section_findable`]). So a pageblock with free frames is always in one of
 //! four states: it or its section is a hint; or cursors point to all its words that have free
 //! frames (see `cpu/cursors.rs`); or its bit in `partial` or `free` is set, with a path in the tree; or
 //! a hiding step of it is in flight.
 
 use super::record::Cpu;
 use crate::addr::PfnRange;
-use crate::frames::Call;
+use crate::frames::CallContext;
 use crate::geometry::SECTION_FRAMES;
 use crate::outlined::Outlined;
 use crate::platform::Platform;
 use crate::sync::{AtomicU64, Ordering, fence, mutant};
 use crate::words::{Block, Class, Grain, Hint, NO_HINT, SectionRef, Zone};
 
-impl<'f, P: Platform> Call<'f, P> {
+impl<'f, P: Platform> CallContext<'f, P> {
     /// Makes `block` this CPU's hint, so that the CPU's allocations of this grain use `block` from
     /// now on. The caller must have cleared the `partial` bit of `block`, or just divided it.
     pub(in crate::frames) fn set_block_hint(&self, block: Block<'_>, zone: Zone, grain: Grain) {

@@ -14,7 +14,7 @@
 
 use crate::addr::{Pfn, PfnRange};
 use crate::frames::order::SearchStep;
-use crate::frames::{Call, Frames};
+use crate::frames::{CallContext, Frames};
 use crate::geometry::PAGEBLOCK_FRAMES;
 use crate::platform::Platform;
 use crate::sync::{Ordering, fence, mutant, sequential};
@@ -39,7 +39,7 @@ impl<P: Platform> Frames<P> {
     }
 }
 
-impl<'f, P: Platform> Call<'f, P> {
+impl<'f, P: Platform> CallContext<'f, P> {
     /// Returns the end of low memory, a multiple of a section; 0 if there is no low memory.
     pub(crate) fn low_end(&self) -> Pfn {
         Pfn::new(self.frames.last_low_hint() * PAGEBLOCK_FRAMES as u64).unwrap_or(Pfn::ZERO)

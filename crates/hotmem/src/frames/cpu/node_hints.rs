@@ -9,15 +9,15 @@
 //! Unlike the hint of a CPU, the hint of a node hides nothing: the `partial` bit of its pageblock
 //! stays set, so that all searches find its free frames. But only the hint leads to a pageblock that
 //! stays divided although all its frames are free, so
-//! [`hinted_blocks`](Call::hinted_blocks) includes it.
+//! [`hinted_blocks`](CallContext::hinted_blocks) includes it.
 
 use crate::frames::AllocRequest;
-use crate::frames::Call;
+use crate::frames::CallContext;
 use crate::platform::Platform;
 use crate::sync::{AtomicU64, Ordering, mutant};
 use crate::words::{Block, Grain, NodeId, NodeIndex, NodeRecord, Zone};
 
-impl<'f, P: Platform> Call<'f, P> {
+impl<'f, P: Platform> CallContext<'f, P> {
     /// Returns the pageblock from which this CPU's last request near the same node was served.
     /// Returns `None` if the request names no node, or is restricted in another way.
     pub(in crate::frames) fn node_block_for(

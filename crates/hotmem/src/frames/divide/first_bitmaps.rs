@@ -16,7 +16,7 @@
 //!    bitmaps are *self-hosted bitmaps* (see `words/bitmaps.rs`).
 
 use crate::addr::{Pfn, PfnRange};
-use crate::frames::Call;
+use crate::frames::CallContext;
 use crate::frames::request::AllocRequest;
 use crate::geometry::{BITMAP_GROUP, NEIGHBOURHOOD_FRAMES, SECTION_PAGEBLOCKS, mask};
 use crate::invariant::OrViolation;
@@ -25,7 +25,7 @@ use crate::sync::Ordering;
 use crate::words::{BitmapFrame, Block, FrameBitmap, Grain, SectionPart, SectionRef};
 use core::ops::Range;
 
-impl<'f, P: Platform> Call<'f, P> {
+impl<'f, P: Platform> CallContext<'f, P> {
     /// Returns the bitmap of `block`, and makes it if there is none. The caller owns `block` or
     /// frames of it. It also owns the frames `spare` of the pageblock, at least one, in which the
     /// bitmaps may be put. Returns which of them hold bitmaps now: the last ones, or none.

@@ -9,7 +9,7 @@
 
 mod first_bitmaps;
 
-use super::call::Call;
+use super::call::CallContext;
 use crate::addr::Pfn;
 use crate::geometry::{BITMAP_GROUP, PAGEBLOCK_FRAMES, SECTION_PAGEBLOCKS};
 use crate::invariant::OrViolation;
@@ -18,7 +18,7 @@ use crate::sync::{Ordering, fence};
 use crate::words::{Block, DirectMap, FrameBitmap, SectionRef};
 use core::ops::Range;
 
-impl<'f, P: Platform> Call<'f, P> {
+impl<'f, P: Platform> CallContext<'f, P> {
     /// Allocates `block` as a whole: marks all its frames as taken. The caller owns `block`.
     #[inline(never)]
     pub(super) fn hand_out(&self, block: Block<'_>) {

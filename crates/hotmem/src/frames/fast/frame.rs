@@ -1,6 +1,6 @@
 //! Allocates one frame at the CPU's cursor, or from its hint: the fast path.
 
-use super::found_frame::FoundFrame;
+use super::frame_or_none::FrameOrNone;
 use crate::addr::Pfn;
 use crate::frames::Frames;
 use crate::invariant::OrViolation;
@@ -20,10 +20,10 @@ impl<P: Platform> Frames<P> {
     }
 
     #[inline(never)]
-    fn alloc_frame_in<const ZONE: u8>(&self) -> FoundFrame {
+    fn alloc_frame_in<const ZONE: u8>(&self) -> FrameOrNone {
         let zone = Zone::ALL[usize::from(ZONE)];
         match self.cpu_inlined().take_at_cursor(zone) {
-            Some(frame) => FoundFrame::number(frame),
+            Some(frame) => FrameOrNone::number(frame),
             None => self.alloc_frame_elsewhere(zone),
         }
     }
@@ -32,20 +32,20 @@ impl<P: Platform> Frames<P> {
     /// because the first may have been based on a wrong guess of the word's value. If it fails,
     /// allocates from another word, and moves the cursor there if that word has other free frames.
     #[inline(never)]
-    fn alloc_frame_elsewhere(&self, zone: Zone) -> FoundFrame {
+    fn alloc_frame_elsewhere(&self, zone: Zone) -> FrameOrNone {
         let cpu = self.cpu();
         if let Some(frame) = cpu.take_at_cursor(zone) {
-            return FoundFrame::number(frame);
+            return FrameOrNone::number(frame);
         }
         let hint = cpu.block(zone, Grain::Frame).load(Ordering::Acquire);
-        let Some((section, bit)) = self.words.hinted_words(hint) else { return FoundFrame::NONE };
+        let Some((section, bit)) = self.words.hinted_words(hint) else { return FrameOrNone::NONE };
         let bitmap = section.bitmaps.lasting(bit);
         let taken_frame = bitmap.and_then(|bitmap| bitmap.take_frame_of(zone, &cpu.last_change));
-        let Some((word, frame, is_last)) = taken_frame else { return FoundFrame::NONE };
+        let Some((word, frame, is_last)) = taken_frame else { return FrameOrNone::NONE };
         if !is_last && let Some(word) = section.bitmaps.lasting_word(bit, word).or_violation() {
             // This call still owns the frame.
             self.move_cursor_within(hint, zone, word);
         }
-        FoundFrame::number(frame)
+        FrameOrNone::number(frame)
     }
 }

@@ -1,11 +1,11 @@
 //! The fast paths: the allocation and the free of one frame and of one whole pageblock, by one
 //! read-modify-write each.
 
-mod found_frame;
+mod ffi;
 mod frame;
+mod frame_or_none;
 mod free_frame;
-mod other_languages;
 mod pageblock;
 
+pub use ffi::{FastFree, FastPath};
 pub(super) use free_frame::FreeOutcome;
-pub use other_languages::{FastFree, FastPath};

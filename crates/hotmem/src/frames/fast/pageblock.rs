@@ -4,7 +4,7 @@
 //! registers. If it is not enough to change one bit beside other bits, they call the general
 //! functions in `whole/`, `free/` and `cpu/hints.rs`.
 
-use super::found_frame::FoundFrame;
+use super::frame_or_none::FrameOrNone;
 use super::free_frame::FreeOutcome;
 use crate::addr::Pfn;
 use crate::frames::Frames;
@@ -27,18 +27,18 @@ impl<P: Platform> Frames<P> {
     }
 
     #[inline(never)]
-    fn alloc_pageblock_in<const ZONE: u8>(&self) -> FoundFrame {
+    fn alloc_pageblock_in<const ZONE: u8>(&self) -> FrameOrNone {
         let zone = Zone::ALL[usize::from(ZONE)];
         // Acquire pairs with the swap that set the hint.
         let hint = self.cpu_inlined().section(zone).load(Ordering::Acquire);
         let Some(section) = self.words.hinted_section_inlined(hint) else {
-            return FoundFrame::NONE;
+            return FrameOrNone::NONE;
         };
         // Relaxed: the claim is an Acquire.
         let free_bits = section.free.load(Ordering::Relaxed);
         let free = free_bits & section.zone_mask(zone);
         if free == 0 {
-            return FoundFrame::NONE;
+            return FrameOrNone::NONE;
         }
         let unreported = NonZero::new(free & !section.reported.load(Ordering::Relaxed));
         let first = unreported.and_then(|blocks| section.block(blocks.trailing_zeros() as usize));
@@ -53,7 +53,7 @@ impl<P: Platform> Frames<P> {
         let state = block.state().load();
         // Nothing to write: the pageblock was allocated as a whole before, too.
         if state.is_unflagged_whole() {
-            return FoundFrame::number(block.start_inlined().number());
+            return FrameOrNone::number(block.start_inlined().number());
         }
         // Read by the owner, because an earlier owner may have installed bitmaps that record free
         // frames. Bitmaps that are installed from now on record none.
@@ -61,41 +61,41 @@ impl<P: Platform> Frames<P> {
             return self.hand_out_pageblock(block.start_inlined(), zone);
         }
         block.state().set_whole();
-        FoundFrame::number(block.start_inlined().number())
+        FrameOrNone::number(block.start_inlined().number())
     }
 
     /// Allocates a pageblock in the general way: there are only reported ones, or another CPU was
     /// faster.
     #[inline(never)]
-    fn alloc_pageblock_slowly(&self, zone: Zone) -> FoundFrame {
+    fn alloc_pageblock_slowly(&self, zone: Zone) -> FrameOrNone {
         let call = self.call();
         let section = call.this_cpus_section(zone);
         let claimed =
             section.and_then(|section| call.claim_lowest(section, zone, || !self.wakeup().is_on()));
-        let Some(block) = claimed else { return FoundFrame::NONE };
+        let Some(block) = claimed else { return FrameOrNone::NONE };
         call.hand_out(block);
-        FoundFrame::number(block.start().number())
+        FrameOrNone::number(block.start().number())
     }
 
     /// Marks a pageblock as allocated that has a bitmap or a flag. The caller must have claimed it.
     /// If the pageblock is isolated or has poison, allocates another one.
     #[inline(never)]
-    fn hand_out_pageblock(&self, start: Pfn, zone: Zone) -> FoundFrame {
+    fn hand_out_pageblock(&self, start: Pfn, zone: Zone) -> FrameOrNone {
         let Some(block) = self.words.block_of(start).or_violation() else {
-            return FoundFrame::NONE;
+            return FrameOrNone::NONE;
         };
         let call = self.call();
         if call.take_back_stale(block.section(), block.mask()) == 0 {
             return self.alloc_pageblock_slowly(zone);
         }
         call.hand_out(block);
-        FoundFrame::number(start.number())
+        FrameOrNone::number(start.number())
     }
 
     /// Publishes a pageblock again that the caller has claimed and that is in another zone, and
     /// allocates another one.
     #[cold]
-    fn refuse_pageblock(&self, start: Pfn, zone: Zone) -> FoundFrame {
+    fn refuse_pageblock(&self, start: Pfn, zone: Zone) -> FrameOrNone {
         if let Some(block) = self.words.block_of(start).or_violation() {
             let call = self.call();
             let owned = call.take_back_stale(block.section(), block.mask());

@@ -17,12 +17,12 @@
 //! which all frames of a word are free reads all other words and the hint. It takes the pageblock
 //! if all its frames are free and its CPU's hint does not lead there.
 
-use crate::frames::Call;
+use crate::frames::CallContext;
 use crate::platform::Platform;
 use crate::sync::{Ordering, mutant, sequential};
 use crate::words::{Block, BlockState, Class, FrameBitmap, FreedBits, Grain, Hint};
 
-impl<'f, P: Platform> Call<'f, P> {
+impl<'f, P: Platform> CallContext<'f, P> {
     /// Completes a free that has set bits of a word: quarantines poisoned frames, publishes the
     /// pageblock, or makes the word findable.
     #[inline(never)]

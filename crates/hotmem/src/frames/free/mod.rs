@@ -8,7 +8,7 @@
 mod findable;
 
 use super::Frames;
-use super::call::Call;
+use super::call::CallContext;
 use crate::addr::{Pfn, PfnRange};
 use crate::frames::fast::FreeOutcome;
 use crate::geometry::{BITMAP_WORD_BITS, PAGEBLOCK_FRAMES, count_ones, is_pageblocks};
@@ -68,7 +68,7 @@ impl<P: Platform> Frames<P> {
     }
 }
 
-impl<'f, P: Platform> Call<'f, P> {
+impl<'f, P: Platform> CallContext<'f, P> {
     /// Frees one frame that the fast path cannot free. The word of the frame in the bitmap is held
     /// or has a flag, or the bitmap is not a lasting one.
     fn free_frame_slowly(&self, frame: PfnRange) -> Result<(), RangeError> {

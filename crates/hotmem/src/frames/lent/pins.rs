@@ -13,7 +13,7 @@
 //! other has done, and undoes its own step.
 
 use crate::addr::PfnRange;
-use crate::frames::{Call, MAX_PINS};
+use crate::frames::{CallContext, MAX_PINS};
 use crate::invariant::OrViolation;
 use crate::platform::Platform;
 use crate::range_error::{RangeError, RangeErrorKind};
@@ -24,7 +24,7 @@ use crate::words::{Block, FrameBitmap, SectionPart, SectionRef};
 /// After that, the pin fails as "busy".
 const ATTEMPTS: usize = if cfg!(loom) { 2 } else { 1000 };
 
-impl<'f, P> Call<'f, P> {
+impl<'f, P> CallContext<'f, P> {
     fn first_pinned(&self, range: PfnRange) -> Option<PfnRange> {
         self.frames.pins.ranges().map(|pin| pin.intersection(range)).find(|part| !part.is_empty())
     }
@@ -42,7 +42,7 @@ impl<'f, P> Call<'f, P> {
     }
 }
 
-impl<'f, P: Platform> Call<'f, P> {
+impl<'f, P: Platform> CallContext<'f, P> {
     /// Marks `range` as lent to the host, so that it cannot be pinned. The caller has allocated
     /// `range`, and gives it to the host afterwards. `is_first` returns whether the caller has lent
     /// no other frame of the pageblock that these frames of `range` lie in. When the host has

@@ -10,7 +10,7 @@ pub(super) use bitmaps::NotRamBitmaps;
 #[cfg(not(loom))]
 pub(crate) use bitmaps::bitmap_frames;
 
-use super::{Call, Frames};
+use super::{CallContext, Frames};
 use crate::addr::PfnRange;
 use crate::words::SectionRef;
 
@@ -32,7 +32,7 @@ impl<P> Frames<P> {
     }
 }
 
-impl<'f, P> Call<'f, P> {
+impl<'f, P> CallContext<'f, P> {
     /// Records that `range`, which lies in sections with a bitmap, is no RAM. Boot only.
     #[cfg(not(loom))]
     pub(crate) fn record_not_ram(&self, range: PfnRange) {

@@ -6,7 +6,7 @@
 
 use crate::addr::{Pfn, PfnRange};
 use crate::frames::suitable::is_on_required_node;
-use crate::frames::{AllocError, AllocRequest, Call, Frames};
+use crate::frames::{AllocError, AllocRequest, CallContext, Frames};
 use crate::geometry::{BITMAP_WORD_BITS, BITMAP_WORDS, PAGEBLOCK_FRAMES, mask};
 use crate::platform::Platform;
 use crate::words::{Block, SectionPart};
@@ -27,7 +27,7 @@ impl<P: Platform> Frames<P> {
     }
 }
 
-impl<'f, P: Platform> Call<'f, P> {
+impl<'f, P: Platform> CallContext<'f, P> {
     /// Takes the lowest suitable run of free frames at or above `from`.
     fn take_free_run(&self, request: &AllocRequest, from: Pfn) -> Option<PfnRange> {
         let lowest = request.lower_bound.max(from);

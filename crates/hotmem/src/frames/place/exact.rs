@@ -1,7 +1,7 @@
 //! Allocates the frames at an exact place.
 
 use crate::addr::{Pfn, PfnRange};
-use crate::frames::Call;
+use crate::frames::CallContext;
 use crate::frames::suitable::is_on_required_node;
 use crate::frames::{AllocError, AllocRequest, Frames};
 use crate::geometry::{BITMAP_WORDS, PAGEBLOCK_FRAMES};
@@ -63,7 +63,7 @@ impl<P: Platform> Frames<P> {
     }
 }
 
-impl<'f, P: Platform> Call<'f, P> {
+impl<'f, P: Platform> CallContext<'f, P> {
     /// Returns the part of a pageblock that `block_range` covers, if its zone, its node and its
     /// kind of memory suit the request.
     fn part(&self, block_range: PfnRange, request: &AllocRequest) -> Option<BlockPart<'_>> {

@@ -27,7 +27,7 @@ pub use table::Poisoned;
 use super::Frames;
 #[cfg(not(loom))]
 use super::Metadata;
-use super::call::Call;
+use super::call::CallContext;
 use crate::addr::{Pfn, PfnRange};
 use crate::geometry::{BITMAP_WORD_BITS, PAGEBLOCK_FRAMES};
 use crate::invariant::OrViolation;
@@ -50,7 +50,7 @@ impl<P> Frames<P> {
     }
 }
 
-impl<'f, P> Call<'f, P> {
+impl<'f, P> CallContext<'f, P> {
     /// Returns the poisoned frames of `range`.
     #[inline(never)]
     pub(crate) fn poisoned_in(
@@ -80,7 +80,7 @@ impl<'f, P> Call<'f, P> {
     }
 }
 
-impl<'f, P: Platform> Call<'f, P> {
+impl<'f, P: Platform> CallContext<'f, P> {
     /// Quarantines a frame if it is free. Returns whether the frame cannot be allocated any more:
     /// this call has quarantined it, or a token owns its pageblock.
     fn quarantine_if_free(&self, block: Block<'_>, frame: Pfn) -> bool {

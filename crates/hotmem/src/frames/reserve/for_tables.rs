@@ -1,13 +1,13 @@
 //! Allocates frames for page tables and descriptors, and takes them back.
 
 use crate::addr::{Pfn, PfnRange};
-use crate::frames::{AllocError, AllocRequest, Call};
+use crate::frames::{AllocError, AllocRequest, CallContext};
 use crate::invariant::OrViolation;
 use crate::platform::Platform;
 use crate::range_error::{RangeError, RangeErrorKind};
 use crate::words::Zone;
 
-impl<'f, P: Platform> Call<'f, P> {
+impl<'f, P: Platform> CallContext<'f, P> {
     /// Lists the frames in the table reserve.
     #[cfg(not(loom))]
     pub(in crate::frames) fn table_reserve_metadata(

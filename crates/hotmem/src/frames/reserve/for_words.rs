@@ -2,13 +2,13 @@
 
 use super::word_reserve::store_run;
 use crate::addr::PfnRange;
-use crate::frames::Call;
+use crate::frames::CallContext;
 use crate::frames::{AllocRequest, Metadata};
 use crate::invariant::OrViolation;
 use crate::platform::Platform;
 use crate::words::{SectionRef, Zone};
 
-impl<'f, P: Platform> Call<'f, P> {
+impl<'f, P: Platform> CallContext<'f, P> {
     /// Fills both reserves from free kernel memory and, if that is not enough, from the lowest
     /// pageblock of `owned`. Returns the pageblocks of `owned` that it has not used. The caller
     /// owns `owned`, which is kernel memory.

@@ -7,7 +7,7 @@ mod partial;
 mod take;
 mod without_runs;
 
-use super::call::Call;
+use super::call::CallContext;
 use super::order::{SearchStep, is_node_for};
 use super::suitable::first_suitable_frame;
 use super::{AllocError, AllocRequest, Frames, NodeChoice, Unit};
@@ -46,7 +46,7 @@ impl<P: Platform> Frames<P> {
     }
 }
 
-impl<'f, P: Platform> Call<'f, P> {
+impl<'f, P: Platform> CallContext<'f, P> {
     /// Returns the pageblock that is this CPU's hint, unless the request prefers another node.
     #[inline]
     fn hinted_block_for(&self, zone: Zone, request: &AllocRequest) -> Option<Block<'f>> {

@@ -4,7 +4,7 @@ use crate::addr::Pfn;
 use crate::frames::order::SearchStep;
 use crate::frames::runs::has_only_shorter_runs;
 use crate::frames::suitable::suits;
-use crate::frames::{AllocRequest, Call};
+use crate::frames::{AllocRequest, CallContext};
 use crate::platform::Platform;
 use crate::sync::{Ordering, mutant};
 use crate::words::{Block, COMMON_RUN, Class, Grain};
@@ -16,7 +16,7 @@ const MAX_BLOCKS: usize = 8;
 /// The number of sections without pageblocks of its grain that the same search reads.
 const MAX_SECTIONS: usize = 64;
 
-impl<'f, P: Platform> Call<'f, P> {
+impl<'f, P: Platform> CallContext<'f, P> {
     /// Allocates from a partly free pageblock to which a tree leads. For a request of several frames,
     /// this is the tree of those pageblocks that may have runs. The search begins at `start`, and
     /// continues at `step.from` after the last section. If `grain` is given, tries at most

@@ -4,13 +4,13 @@ use crate::addr::Pfn;
 use crate::frames::request::Unit;
 use crate::frames::runs::{aligned_starts, runs_of};
 use crate::frames::suitable::{first_suitable_frame, is_on_required_node, suits};
-use crate::frames::{AllocRequest, Call};
+use crate::frames::{AllocRequest, CallContext};
 use crate::geometry::{BITMAP_WORD_BITS, BITMAP_WORDS, mask};
 use crate::platform::Platform;
 use crate::words::{Block, FrameBitmap, bitmap_words_of};
 use core::ops::Range;
 
-impl<'f, P: Platform> Call<'f, P> {
+impl<'f, P: Platform> CallContext<'f, P> {
     /// Takes a suitable run of free frames for `request` out of `block`, if there is one.
     pub(crate) fn take(&self, block: Block<'_>, request: &AllocRequest) -> Option<Pfn> {
         let any_frame = request.unrestricted_unit() == Some(Unit::Frame);
@@ -100,7 +100,7 @@ impl<'f, P: Platform> Call<'f, P> {
     }
 
     /// Returns the number of frames of a pageblock that may be taken. This is a snapshot.
-    pub(crate) fn takeable(&self, block: Block<'_>) -> u64 {
-        self.with_bitmap(block, |bitmap| bitmap.map_or(0, FrameBitmap::takeable))
+    pub(crate) fn count_takeable(&self, block: Block<'_>) -> u64 {
+        self.with_bitmap(block, |bitmap| bitmap.map_or(0, FrameBitmap::count_takeable))
     }
 }

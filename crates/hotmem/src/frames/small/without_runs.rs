@@ -20,13 +20,13 @@
 //!   before the words are opened. Each sets the bit by a read-modify-write, so that a search which
 //!   clears the bit after that sees the word as they have left it.
 
-use crate::frames::Call;
+use crate::frames::CallContext;
 use crate::frames::runs::has_only_shorter_runs;
 use crate::platform::Platform;
 use crate::sync::{Ordering, mutant};
 use crate::words::{Block, Class, FrameBitmap};
 
-impl<'f, P: Platform> Call<'f, P> {
+impl<'f, P: Platform> CallContext<'f, P> {
     /// Hides a divided pageblock from searches for runs, unless two neighbouring frames of a word of
     /// its bitmap are free.
     pub(super) fn hide_from_run_searches(&self, block: Block<'_>, bitmap: &FrameBitmap) {

@@ -3,7 +3,7 @@
 use super::neighbourhood_set::NeighbourhoodSet;
 use crate::addr::Pfn;
 use crate::frames::AllocRequest;
-use crate::frames::Call;
+use crate::frames::CallContext;
 use crate::frames::order::SearchStep;
 use crate::frames::suitable::{is_on_required_node, suits};
 use crate::geometry::bits_of;
@@ -15,7 +15,7 @@ use crate::words::{Block, Class, NodeId, Search, SectionRef, Zone};
 /// reported one.
 const MAX_SECTIONS: usize = 8;
 
-impl<'f, P: Platform> Call<'f, P> {
+impl<'f, P: Platform> CallContext<'f, P> {
     /// Claims one free pageblock. Tries, in this order: a pageblock that is not reported; this
     /// CPU's section; the sections that the tree leads to; the sections of other CPUs; a hinted
     /// pageblock that is divided although all its frames are free.

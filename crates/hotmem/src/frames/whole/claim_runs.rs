@@ -3,7 +3,7 @@
 
 use crate::addr::Pfn;
 use crate::frames::AllocRequest;
-use crate::frames::Call;
+use crate::frames::CallContext;
 use crate::frames::order::SearchStep;
 use crate::frames::runs::{aligned_starts, runs_of};
 use crate::frames::suitable::is_on_required_node;
@@ -47,7 +47,7 @@ impl<'a> Run<'a> {
     }
 }
 
-impl<'f, P: Platform> Call<'f, P> {
+impl<'f, P: Platform> CallContext<'f, P> {
     /// Claims the lowest suitable run of `blocks` pageblocks within a section. Prefers runs without
     /// reported pageblocks.
     pub(super) fn claim_run(

@@ -10,7 +10,7 @@ mod claim_runs;
 mod neighbourhood_set;
 mod stale;
 
-use super::call::Call;
+use super::call::CallContext;
 use super::order::SearchStep;
 use super::{AllocError, AllocRequest, Frames};
 use crate::addr::PfnRange;
@@ -43,7 +43,7 @@ impl<P: Platform> Frames<P> {
     }
 }
 
-impl<'f, P: Platform> Call<'f, P> {
+impl<'f, P: Platform> CallContext<'f, P> {
     fn search_blocks(&self, step: SearchStep, request: &AllocRequest) -> Option<PfnRange> {
         let blocks = usize::try_from(request.frames.div_ceil(PAGEBLOCK_FRAMES as u64)).ok()?;
         let run = self.claim_run_of(step, request, blocks).or_else(|| {

@@ -16,13 +16,13 @@
 //! token, and a poisoned one is divided. If neither succeeds, a third CPU has claimed the
 //! pageblock, and does the same when it finds the flag.
 
-use crate::frames::Call;
+use crate::frames::CallContext;
 use crate::invariant::OrViolation;
 use crate::platform::Platform;
 use crate::sync::{mutant, sequential};
 use crate::words::{Block, SectionRef};
 
-impl<'f, P: Platform> Call<'f, P> {
+impl<'f, P: Platform> CallContext<'f, P> {
     /// Claims the free pageblocks among `wanted`, which so are no longer reported. Returns the claimed
     /// pageblocks.
     #[inline(never)]

@@ -1,11 +1,11 @@
-//! Counts how much memory pieces of the directory will take, before they are made.
+//! Counts the memory that new pieces of the directory will take, before they are made.
 
 use super::install::piece_frames;
 use super::pieces::{
-    Chunk, HEADER_GROUP_CHUNKS, HeaderGroup, INLINE_NODES, Leaf, NodePair, PART_GROUP_NODES,
-    PartGroup,
+    Chunk, ChunkHeaderGroup, HEADER_GROUP_CHUNKS, Leaf, NODES_WITHOUT_PART_GROUP, NodePair,
+    NodePartGroup, PART_GROUP_NODES,
 };
-use super::ranges::EntryFrame;
+use super::ranges::RegionTableFrame;
 use super::sizes::{LEAF_CHUNKS, MAX_NODES};
 use super::{Directory, NodeIndex, SectionId};
 use crate::sync::{Ordering, PiecePtr};
@@ -21,10 +21,10 @@ pub(crate) const MAX_PIECE_FRAMES: usize = 3;
 pub(crate) const PIECE_FRAMES: [u64; 6] = [
     piece_frames::<Chunk>(),
     piece_frames::<Leaf>(),
-    piece_frames::<HeaderGroup>(),
-    piece_frames::<PartGroup>(),
+    piece_frames::<ChunkHeaderGroup>(),
+    piece_frames::<NodePartGroup>(),
     piece_frames::<NodePair>(),
-    piece_frames::<EntryFrame>(),
+    piece_frames::<RegionTableFrame>(),
 ];
 const _: () = {
     let mut kind = 0;
@@ -59,7 +59,7 @@ pub(crate) struct PieceCount<'a> {
     needed: NeededRuns,
     /// Whether the record of each pair of nodes was counted.
     pairs: [bool; MAX_NODES.div_ceil(2)],
-    /// Whether the part of each group of nodes was counted for the leaf of `last_section`.
+    /// For each group of nodes: whether its [`NodePartGroup`] in the leaf of `last_section` was counted.
     groups: [bool; MAX_NODES.div_ceil(PART_GROUP_NODES)],
     /// The section that was added last.
     last_section: Option<SectionId>,
@@ -102,17 +102,17 @@ impl<'a> PieceCount<'a> {
             self.groups = [false; MAX_NODES.div_ceil(PART_GROUP_NODES)];
         }
         if is_new(|id| id.chunk() / HEADER_GROUP_CHUNKS) {
-            self.count_missing::<HeaderGroup>(
+            self.count_missing::<ChunkHeaderGroup>(
                 leaf.map(|leaf| &leaf.headers[chunk_in_leaf / HEADER_GROUP_CHUNKS]),
             );
         }
         if is_new(SectionId::chunk) {
             self.count_missing::<Chunk>(leaf.map(|leaf| &leaf.chunks[chunk_in_leaf]));
         }
-        if node >= INLINE_NODES
+        if node >= NODES_WITHOUT_PART_GROUP
             && !core::mem::replace(&mut self.groups[node / PART_GROUP_NODES], true)
         {
-            self.count_missing::<PartGroup>(
+            self.count_missing::<NodePartGroup>(
                 leaf.map(|leaf| &leaf.node_parts[node / PART_GROUP_NODES]),
             );
         }

@@ -5,8 +5,8 @@
 //! initialised, so that a reader that finds a piece also finds the pieces above it.
 
 use super::pieces::{
-    Chunk, DirectoryPiece, HEADER_GROUP_CHUNKS, HeaderGroup, INLINE_NODES, Leaf, NodePair,
-    PART_GROUP_NODES, PartGroup,
+    Chunk, ChunkHeaderGroup, DirectoryPiece, HEADER_GROUP_CHUNKS, Leaf, NODES_WITHOUT_PART_GROUP,
+    NodePair, NodePartGroup, PART_GROUP_NODES,
 };
 use super::sizes::LEAF_CHUNKS;
 use super::{Directory, NodeIndex, SectionId};
@@ -48,9 +48,9 @@ impl Directory {
         self.install_node(node, supply)?;
         let (leaf, chunk) = (id.chunk() / LEAF_CHUNKS, id.chunk() % LEAF_CHUNKS);
         let leaf: &Leaf = get_or_make(&self.root[leaf], supply)?;
-        let _: &HeaderGroup = get_or_make(&leaf.headers[chunk / HEADER_GROUP_CHUNKS], supply)?;
-        if node.number() >= INLINE_NODES {
-            let _: &PartGroup =
+        let _: &ChunkHeaderGroup = get_or_make(&leaf.headers[chunk / HEADER_GROUP_CHUNKS], supply)?;
+        if node.number() >= NODES_WITHOUT_PART_GROUP {
+            let _: &NodePartGroup =
                 get_or_make(&leaf.node_parts[node.number() / PART_GROUP_NODES], supply)?;
         }
         Ok(leaf)

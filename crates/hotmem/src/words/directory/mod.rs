@@ -56,8 +56,10 @@ pub use sizes::MAX_NODES;
 
 use crate::sync::{AtomicU64, Ordering, PiecePtr, array_of, const_unless_loom, untracked};
 use crate::words::Section;
-use pieces::{CLASSES, HEADER_GROUP_CHUNKS, INLINE_NODES};
-use pieces::{ChunkHeader, HeaderGroup, Leaf, NodePair, NodePart, PART_GROUP_NODES, PartGroup};
+use pieces::{CLASSES, HEADER_GROUP_CHUNKS, NODES_WITHOUT_PART_GROUP};
+use pieces::{
+    ChunkHeader, ChunkHeaderGroup, Leaf, NodePair, NodePart, NodePartGroup, PART_GROUP_NODES,
+};
 use sizes::{LEAF_CHUNKS, NODE_WORDS, ROOT_LEAVES};
 
 /// The words of all memory of an instance.
@@ -173,7 +175,7 @@ impl Directory {
     #[inline(never)]
     fn chunk_header(&self, chunk: usize) -> Option<&ChunkHeader> {
         let leaf = self.leaf(chunk / LEAF_CHUNKS)?;
-        let headers: *mut HeaderGroup =
+        let headers: *mut ChunkHeaderGroup =
             leaf.headers[chunk % LEAF_CHUNKS / HEADER_GROUP_CHUNKS].load(Ordering::Acquire);
         // SAFETY: as in `leaf`.
         Some(&unsafe { headers.as_ref() }?.headers[chunk % HEADER_GROUP_CHUNKS])
@@ -187,7 +189,8 @@ impl Directory {
         if let Some(part) = leaf.inline_parts.get(n) {
             return Some(part);
         }
-        let group: *mut PartGroup = leaf.node_parts[n / PART_GROUP_NODES].load(Ordering::Acquire);
+        let group: *mut NodePartGroup =
+            leaf.node_parts[n / PART_GROUP_NODES].load(Ordering::Acquire);
         // SAFETY: as in `leaf`.
         Some(&unsafe { group.as_ref() }?.node_parts[n % PART_GROUP_NODES])
     }
@@ -201,4 +204,4 @@ impl Directory {
     }
 }
 
-const _: () = assert!(INLINE_NODES <= MAX_NODES && CHUNK_SECTIONS <= 64);
+const _: () = assert!(NODES_WITHOUT_PART_GROUP <= MAX_NODES && CHUNK_SECTIONS <= 64);

@@ -5,9 +5,9 @@
 //! |---|---|---|
 //! | root | 8 KiB, in `Frames` itself | 4 PiB |
 //! | [`Leaf`] | 8 KiB | 4 TiB |
-//! | [`HeaderGroup`] | 4 KiB | 128 GiB |
+//! | [`ChunkHeaderGroup`] | 4 KiB | 128 GiB |
 //! | [`Chunk`] | 12 KiB | 8 GiB |
-//! | [`PartGroup`] | 4 KiB | 6 nodes in 4 TiB; the leaf itself has the bits of the first 5 nodes |
+//! | [`NodePartGroup`] | 4 KiB | 6 nodes in 4 TiB; the leaf itself has the bits of the first 5 nodes |
 //! | [`NodePair`] | 4 KiB | two nodes in 4 PiB |
 
 use super::id::NodeIndex;
@@ -25,7 +25,7 @@ pub(super) const HEADER_GROUP_CHUNKS: usize = if cfg!(loom) { 2 } else { 16 };
 /// The number of nodes whose parts of a leaf lie in one frame.
 pub(super) const PART_GROUP_NODES: usize = if cfg!(loom) { 2 } else { 6 };
 /// The number of nodes whose parts of a leaf lie in the leaf itself.
-pub(super) const INLINE_NODES: usize = if cfg!(loom) { 1 } else { 5 };
+pub(super) const NODES_WITHOUT_PART_GROUP: usize = if cfg!(loom) { 1 } else { 5 };
 
 /// The number of CPUs that have hints of their own in the record of a node. Other CPUs share them.
 const NODE_HINT_CPUS: usize = if cfg!(loom) { 1 } else { 8 };
@@ -52,9 +52,9 @@ pub(crate) struct Leaf {
     /// The pointers to chunks, which fill the first frame of the leaf, because each look-up reads
     /// one of them.
     pub(super) chunks: [PiecePtr<Chunk>; LEAF_CHUNKS],
-    pub(super) headers: [PiecePtr<HeaderGroup>; LEAF_CHUNKS.div_ceil(HEADER_GROUP_CHUNKS)],
-    pub(super) node_parts: [PiecePtr<PartGroup>; MAX_NODES.div_ceil(PART_GROUP_NODES)],
-    pub(super) inline_parts: [NodePart; INLINE_NODES],
+    pub(super) headers: [PiecePtr<ChunkHeaderGroup>; LEAF_CHUNKS.div_ceil(HEADER_GROUP_CHUNKS)],
+    pub(super) node_parts: [PiecePtr<NodePartGroup>; MAX_NODES.div_ceil(PART_GROUP_NODES)],
+    pub(super) inline_parts: [NodePart; NODES_WITHOUT_PART_GROUP],
 }
 
 /// The words of a chunk's sections.
@@ -85,7 +85,7 @@ pub(crate) struct ChunkHeader {
 
 /// Headers of neighbouring chunks.
 #[repr(C)]
-pub(crate) struct HeaderGroup {
+pub(crate) struct ChunkHeaderGroup {
     pub(super) headers: [ChunkHeader; HEADER_GROUP_CHUNKS],
 }
 
@@ -97,7 +97,7 @@ pub(crate) struct NodePart {
 
 /// Parts of neighbouring nodes.
 #[repr(C)]
-pub(crate) struct PartGroup {
+pub(crate) struct NodePartGroup {
     pub(super) node_parts: [NodePart; PART_GROUP_NODES],
 }
 
@@ -201,8 +201,8 @@ piece!(
     }
 );
 piece!(
-    HeaderGroup,
-    HeaderGroup {
+    ChunkHeaderGroup,
+    ChunkHeaderGroup {
         headers: from_fn(|_| ChunkHeader {
             tree: from_fn(|_| AtomicU64::new(0)),
             sections_by_index_bit: from_fn(|_| AtomicU64::new(0)),
@@ -211,7 +211,7 @@ piece!(
     }
 );
 piece!(Chunk, Chunk::with_sections(CHUNK_SECTIONS));
-piece!(PartGroup, PartGroup { node_parts: from_fn(|_| NodePart::zeroed()) });
+piece!(NodePartGroup, NodePartGroup { node_parts: from_fn(|_| NodePart::zeroed()) });
 piece!(
     NodePair,
     NodePair {
@@ -234,8 +234,8 @@ impl Chunk {
 #[cfg(all(target_pointer_width = "64", not(any(loom, hotmem_geometry = "small"))))]
 const _: () = {
     assert!(size_of::<Leaf>() <= 2 << 12 && core::mem::offset_of!(Leaf, headers) == 1 << 12);
-    assert!(size_of::<HeaderGroup>() == 1 << 12);
+    assert!(size_of::<ChunkHeaderGroup>() == 1 << 12);
     assert!(size_of::<Chunk>() == 3 << 12);
-    assert!(size_of::<PartGroup>() <= 1 << 12);
+    assert!(size_of::<NodePartGroup>() <= 1 << 12);
     assert!(size_of::<NodePair>() <= 1 << 12);
 };

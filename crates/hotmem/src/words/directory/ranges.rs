@@ -30,7 +30,7 @@ pub(crate) struct RegionIndex(u32);
 /// The list of announced ranges.
 pub(crate) struct Ranges {
     inline_entries: [Entry; INLINE_RANGES],
-    first_frame: PiecePtr<EntryFrame>,
+    first_frame: PiecePtr<RegionTableFrame>,
     /// The number of places that were made. It never decreases, because a vacant place stays.
     places_made: AtomicUsize,
     /// The number of these places that are vacant.
@@ -42,10 +42,10 @@ pub(crate) struct Ranges {
 
 /// A frame of the list.
 #[repr(C)]
-pub(crate) struct EntryFrame {
+pub(crate) struct RegionTableFrame {
     entries: [Entry; RANGES_PER_FRAME],
     bounds: Bounds,
-    next: PiecePtr<EntryFrame>,
+    next: PiecePtr<RegionTableFrame>,
 }
 
 /// Bounds around all ranges that a frame of the list has ever had. Without a range, both numbers are
@@ -112,10 +112,10 @@ const NODES_VARY: u64 = 1 << 33;
 const GROUP_SHIFT: u32 = 56;
 
 // SAFETY: the type consists of atomics of integers and pointers, which may be all zero.
-unsafe impl DirectoryPiece for EntryFrame {
+unsafe impl DirectoryPiece for RegionTableFrame {
     #[cfg(loom)]
     fn zeroed() -> Self {
-        EntryFrame {
+        RegionTableFrame {
             entries: [const { Entry::unused() }; RANGES_PER_FRAME],
             bounds: Bounds::empty(),
             next: PiecePtr::new(core::ptr::null_mut()),
@@ -124,7 +124,7 @@ unsafe impl DirectoryPiece for EntryFrame {
 }
 
 #[cfg(not(loom))]
-const _: () = assert!(size_of::<Entry>() == 64 && size_of::<EntryFrame>() <= 1 << 12);
+const _: () = assert!(size_of::<Entry>() == 64 && size_of::<RegionTableFrame>() <= 1 << 12);
 
 impl Entry {
     const fn unused() -> Entry {
@@ -278,7 +278,7 @@ impl Ranges {
     }
 
     /// Iterates over the frames of the list.
-    fn frames(&self) -> impl Iterator<Item = &EntryFrame> {
+    fn frames(&self) -> impl Iterator<Item = &RegionTableFrame> {
         // SAFETY: null, or a piece that stays for as long as this list exists. Acquire pairs with
         // the Release of `get_or_make`.
         let first = unsafe { self.first_frame.load(Ordering::Acquire).as_ref() };
@@ -298,7 +298,7 @@ impl Ranges {
         let entry = match place.checked_sub(INLINE_RANGES) {
             None => &self.inline_entries[place],
             Some(index_in_frames) => {
-                let mut frame: &EntryFrame = get_or_make(&self.first_frame, supply)?;
+                let mut frame: &RegionTableFrame = get_or_make(&self.first_frame, supply)?;
                 for _ in 0..index_in_frames / RANGES_PER_FRAME {
                     frame = get_or_make(&frame.next, supply)?;
                 }
@@ -336,7 +336,7 @@ impl Ranges {
     }
 
     /// Returns the frame that an entry lies in, or `None` if it lies in the list itself.
-    fn frame_of(&self, index: RegionIndex) -> Option<&EntryFrame> {
+    fn frame_of(&self, index: RegionIndex) -> Option<&RegionTableFrame> {
         self.frames().nth(index.number().checked_sub(INLINE_RANGES)? / RANGES_PER_FRAME)
     }
 
