@@ -58,7 +58,8 @@ impl Unpack {
         let line = format!("apt-get {RETRIES} {} download -q {}", lists.options, names.join(" "));
         show_in(&packages, &line);
         for package in packages.read_dir().into_iter().flatten().flatten() {
-            show_in(&dir, &format!("dpkg-deb --extract '{}' .", package.path().display()));
+            let name = package.file_name();
+            show_in(&dir, &format!("dpkg-deb --extract packages/{} .", name.display()));
         }
         true
     }
