@@ -78,10 +78,11 @@ pub(crate) enum BeforeFigures {
 
 /// The CPU time of each task after earlier runs, where it was measured; of `test`, which waits for
 /// machines, the time on two CPUs.
-const USUAL_TIMES: [(&str, &str); 6] = [
+const USUAL_TIMES: [(&str, &str); 7] = [
     ("check", "20 s"),
     ("test", "13 min"),
     ("lint", "3 min"),
+    ("setup", "1 s"),
     ("api", "1 s"),
     ("header", "1 s"),
     ("lines", "1 s"),
