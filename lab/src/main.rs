@@ -67,8 +67,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Returns an error if an invariant was violated in this process, so that the results are not to be
-/// trusted.
+/// Returns an error if an invariant was violated in this process. The results cannot be trusted then.
 fn check_invariants() -> anyhow::Result<()> {
     let Violations { count, first } = hotmem::violated_invariants();
     anyhow::ensure!(count == 0, "violated invariants: {count}, the first at {first:?}");

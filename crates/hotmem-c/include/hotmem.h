@@ -961,7 +961,7 @@ int32_t hotmem_virtio_mem_explain(struct hotmem_virtio_mem *d,
 // They depend on HOTMEM_POISON in `options`. `options` may be NULL.
 //
 // # Safety
-// `options` is NULL or options.
+// `options` is NULL or points to a `struct hotmem_balloon_options`.
 uint64_t hotmem_balloon_accept(uint64_t offered,
                                const struct hotmem_balloon_options *options);
 
@@ -969,8 +969,8 @@ uint64_t hotmem_balloon_accept(uint64_t offered,
 // HOTMEM_BALLOON_FEATURES (`hotmem_balloon_accept`). `options` may be NULL.
 //
 // # Errors
-// HOTMEM_EFAULT. HOTMEM_EINVAL: an argument is invalid, or the host could overwrite the pattern that
-// free memory must keep. HOTMEM_EALREADY: `b` has a driver already, or the instance has another
+// HOTMEM_EFAULT. HOTMEM_EINVAL: an argument is invalid, or free memory must keep a
+// pattern (HOTMEM_POISON) that a host with these features could overwrite. HOTMEM_EALREADY: `b` has a driver already, or the instance has another
 // reporter.
 //
 // # Safety
@@ -987,8 +987,8 @@ int32_t hotmem_balloon_init(struct hotmem_balloon *b,
 // HOTMEM_QUEUE_NONE. Returns one of HOTMEM_STEP_*, and fills `message` accordingly.
 //
 // Call this function when the device interrupts, after `hotmem_hooks.wake_reporter` was called, and
-// at the time `until_ns` of the previous step. The function allocates and frees frames, but does
-// not enter the control path, so the caller may use a separate lock for it.
+// at the time `until_ns` of the previous step. The function allocates and frees frames, but adds
+// and removes no memory, so it needs no lock against the functions that do.
 //
 // # Errors
 // HOTMEM_EIO: the driver has stopped. HOTMEM_EFAULT, HOTMEM_EINVAL, HOTMEM_EBUSY: nothing has
@@ -1003,12 +1003,16 @@ int32_t hotmem_balloon_step(struct hotmem_balloon *b,
                             int32_t used,
                             struct hotmem_balloon_message *message);
 
-// Takes back all memory from the device, and starts the driver again. The device was reset and has
-// negotiated the same features.
+// Takes back all memory from the device, and starts the driver again. Before the call, reset the
+// device and negotiate the same features.
 //
-// A kernel resets the device after HOTMEM_STEP_RESET; if the device's status has
-// DEVICE_NEEDS_RESET, or lacks DRIVER_OK because the device has reset itself; and before it stops
-// using the device. Call this function only after the status has read 0: until then, the device may
+// A kernel resets the device in three cases:
+// - after HOTMEM_STEP_RESET;
+// - if the device's status has DEVICE_NEEDS_RESET, or lacks DRIVER_OK because the device has reset
+//   itself;
+// - before it stops using the device.
+//
+// Call this function only after the status has read 0: until then, the device may
 // still write to its memory.
 //
 // # Errors
@@ -1034,8 +1038,8 @@ int32_t hotmem_balloon_migrate(struct hotmem_balloon *b,
                                uint64_t len);
 
 // Requests `frames` frames back from the balloon, because the kernel runs out of memory. 0 ends
-// the request. For the kernel's out-of-memory path, and before a plug is refused because no memory is
-// free. After this call, call `hotmem_balloon_step` until the balloon has become smaller, and then
+// the request. Call this when an allocation fails, and before you refuse to plug memory because no
+// memory is free. After this call, call `hotmem_balloon_step` until the balloon has become smaller, and then
 // try the allocation again. The lowest frames come back first. The balloon is deflated only if
 // VIRTIO_BALLOON_F_DEFLATE_ON_OOM is negotiated. Hinted memory comes back in any case.
 //

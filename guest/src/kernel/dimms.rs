@@ -81,8 +81,8 @@ pub(crate) enum Obstacle {
 
 impl Dimms {
     /// Returns the slots, or `None` if the machine has none. Enables their event. Their memory comes
-    /// online as `online` says. Ends the run if the machine has too many slots, and at the second
-    /// call.
+    /// online as `online` says. Panics if the machine has too many slots, or if this is called
+    /// twice.
     #[inline(never)]
     pub(crate) fn find(
         region: Option<SlotRegion>,
@@ -97,14 +97,14 @@ impl Dimms {
         let slots = MemorySlots::new(SlotPorts(port), Model::QEMU, count);
         let slots = must("memory slots", slots);
         events.enable(MEMORY_EVENT);
-        // Without the line, the kernel sees the event when it polls.
+        // If the interrupt line cannot be enabled, the kernel still sees the event when it polls.
         trap::enable_own_line(events.irq);
         *place =
             Some(Dimms { slots, events, has_event: false, online, removal: None, waiting: None });
         place
     }
 
-    /// Clears event 3, which raises an interrupt. Returns whether the event has happened.
+    /// Clears event 3, the source of the interrupt. Returns whether the event has happened.
     pub(crate) fn ack_interrupt(&mut self) -> bool {
         let happened = self.events.take(MEMORY_EVENT);
         self.has_event |= happened;
@@ -114,7 +114,7 @@ impl Dimms {
     /// Handles the next change of a slot, or continues a removal. Returns `None` if there is nothing
     /// to do.
     ///
-    /// If an addition lacks kernel memory, it is pending with the number of missing frames. The next
+    /// If an addition lacks kernel memory, returns `Pending` with the number of missing frames. The next
     /// call tries it again, so ask a balloon for the frames first. If there will be none, call
     /// [`refuse_waiting`](Self::refuse_waiting).
     pub(crate) fn step(&mut self, engine: &mut Engine) -> Option<Progress<Outcome, u64>> {

@@ -1,4 +1,4 @@
-//! Figures of `hotmem bench frames` from another machine, which has more CPUs, and their table.
+//! Results of `hotmem bench frames` that were recorded on a machine with many CPUs, and their table.
 
 use super::sections::{Row, SECTIONS};
 use crate::bench::record::Record;
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_records_are_times_of_the_bench_and_name_their_threads() {
+    fn all_records_are_times_and_their_cases_contain_the_number_of_threads() {
         let scaling = Scaling::read().unwrap();
         assert!(scaling.records.iter().all(|r| r.bench == "frames"
             && r.has_metric(("time_per_op", "ns"))

@@ -52,7 +52,8 @@ pub(super) fn series<'a>(plot: &'a Plot, lookup: &Lookup<'a>) -> Vec<Series<'a>>
     all.filter(|series| !series.points.is_empty()).collect()
 }
 
-/// Returns the number at the start of the last part of the text that a pattern's wildcards matched.
+/// Returns the number at the start of the last part of `matched`, the text that the wildcards of a
+/// pattern matched: 16 for `a/16threads`.
 fn last_number(matched: &str) -> Option<f64> {
     let last = matched.rsplit('/').next()?;
     let digits: String = last.chars().take_while(char::is_ascii_digit).collect();
@@ -102,7 +103,7 @@ mod tests {
     use super::{super::sections::SECTIONS, *};
 
     #[test]
-    fn only_positions_of_cases_have_names() {
+    fn positions_between_cases_have_no_name() {
         let mut plots = SECTIONS.iter().flat_map(|section| section.plots);
         let named = plots.find(|plot| matches!(plot.cases, Cases::Named(_))).unwrap();
         assert_eq!((named.position_name(0.0).is_empty(), &*named.position_name(0.5)), (false, ""));

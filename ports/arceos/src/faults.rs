@@ -15,7 +15,10 @@ use core::sync::atomic::{AtomicU32, Ordering};
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
     /// ArceOS refuses to map memory.
-    #[cfg_attr(not(feature = "paging"), expect(dead_code, reason = "the boot code has mapped it"))]
+    #[cfg_attr(
+        not(feature = "paging"),
+        expect(dead_code, reason = "the boot code has mapped all memory")
+    )]
     Map,
     /// The kernel refuses to put memory online.
     Online,
@@ -49,7 +52,7 @@ pub fn read_plan() {
                 .iter()
                 .zip(counts)
                 .for_each(|(remaining, count)| remaining.store(count, Ordering::Relaxed)),
-            None => println!("Bail out! opt/hotmem: {word}"),
+            None => println!("Bail out! opt/hotmem: {word} is not NAME=SUCCESSES:FAILURES"),
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! | file | contents |
 //! |---|---|
-//! | `mod.rs` | the functions that a kernel calls, and the driver in the caller's memory |
+//! | `mod.rs` | the functions that a kernel calls, and the object that they keep in the caller's memory |
 //! | `types.rs` | the constants and structs of the interface |
 //! | `message.rs` | a request of the driver, written for the kernel to send |
 
@@ -59,7 +59,7 @@ unsafe fn device(b: *const hotmem_balloon) -> Result<&'static Slot<Device>, Erro
 /// They depend on HOTMEM_POISON in `options`. `options` may be NULL.
 ///
 /// # Safety
-/// `options` is NULL or options.
+/// `options` is NULL or points to a `struct hotmem_balloon_options`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hotmem_balloon_accept(
     offered: u64,
@@ -75,8 +75,8 @@ pub unsafe extern "C" fn hotmem_balloon_accept(
 /// HOTMEM_BALLOON_FEATURES (`hotmem_balloon_accept`). `options` may be NULL.
 ///
 /// # Errors
-/// HOTMEM_EFAULT. HOTMEM_EINVAL: an argument is invalid, or the host could overwrite the pattern that
-/// free memory must keep. HOTMEM_EALREADY: `b` has a driver already, or the instance has another
+/// HOTMEM_EFAULT. HOTMEM_EINVAL: an argument is invalid, or free memory must keep a
+/// pattern (HOTMEM_POISON) that a host with these features could overwrite. HOTMEM_EALREADY: `b` has a driver already, or the instance has another
 /// reporter.
 ///
 /// # Safety
@@ -117,8 +117,8 @@ pub unsafe extern "C" fn hotmem_balloon_init(
 /// HOTMEM_QUEUE_NONE. Returns one of HOTMEM_STEP_*, and fills `message` accordingly.
 ///
 /// Call this function when the device interrupts, after `hotmem_hooks.wake_reporter` was called, and
-/// at the time `until_ns` of the previous step. The function allocates and frees frames, but does
-/// not enter the control path, so the caller may use a separate lock for it.
+/// at the time `until_ns` of the previous step. The function allocates and frees frames, but adds
+/// and removes no memory, so it needs no lock against the functions that do.
 ///
 /// # Errors
 /// HOTMEM_EIO: the driver has stopped. HOTMEM_EFAULT, HOTMEM_EINVAL, HOTMEM_EBUSY: nothing has
@@ -175,12 +175,16 @@ pub unsafe extern "C" fn hotmem_balloon_step(
     step().unwrap_or_else(|Error(code)| code)
 }
 
-/// Takes back all memory from the device, and starts the driver again. The device was reset and has
-/// negotiated the same features.
+/// Takes back all memory from the device, and starts the driver again. Before the call, reset the
+/// device and negotiate the same features.
 ///
-/// A kernel resets the device after HOTMEM_STEP_RESET; if the device's status has
-/// DEVICE_NEEDS_RESET, or lacks DRIVER_OK because the device has reset itself; and before it stops
-/// using the device. Call this function only after the status has read 0: until then, the device may
+/// A kernel resets the device in three cases:
+/// - after HOTMEM_STEP_RESET;
+/// - if the device's status has DEVICE_NEEDS_RESET, or lacks DRIVER_OK because the device has reset
+///   itself;
+/// - before it stops using the device.
+///
+/// Call this function only after the status has read 0: until then, the device may
 /// still write to its memory.
 ///
 /// # Errors
@@ -237,8 +241,8 @@ pub unsafe extern "C" fn hotmem_balloon_migrate(
 }
 
 /// Requests `frames` frames back from the balloon, because the kernel runs out of memory. 0 ends
-/// the request. For the kernel's out-of-memory path, and before a plug is refused because no memory is
-/// free. After this call, call `hotmem_balloon_step` until the balloon has become smaller, and then
+/// the request. Call this when an allocation fails, and before you refuse to plug memory because no
+/// memory is free. After this call, call `hotmem_balloon_step` until the balloon has become smaller, and then
 /// try the allocation again. The lowest frames come back first. The balloon is deflated only if
 /// VIRTIO_BALLOON_F_DEFLATE_ON_OOM is negotiated. Hinted memory comes back in any case.
 ///

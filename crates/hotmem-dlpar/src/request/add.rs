@@ -234,7 +234,7 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
         self.skip_or_fail(error, FinalState::AsItWas, position, table, machine);
         if self.undo_reason.is_none() {
             self.evicting_lmb = Some((position, self.step));
-            self.step = Step::Release;
+            self.step = Step::RemoveAndRelease;
         }
     }
 }

@@ -33,9 +33,9 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
                 let error = self.candidates.not_enough(table);
                 self.fail(error, table, machine);
             } else if undoing || matches!(self.request.selection, LmbSelection::Count(_)) {
-                self.go_to(Step::Release);
+                self.go_to(Step::RemoveAndRelease);
             } else {
-                self.go_to(Step::Check);
+                self.go_to(Step::CheckRemoval);
             }
             return Flow::Continue;
         };

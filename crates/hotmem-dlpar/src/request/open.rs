@@ -27,15 +27,16 @@ pub(super) struct OpenRequest<'f, P: Platform> {
     pub(super) removal: Option<Removal<'f, P>>,
     /// The engine has agreed to the removal of all taken memory below this position.
     pub(super) checked_below: u32,
-    /// The LMB that the engine does not accept and that is being released, and the step to continue
-    /// with.
+    /// The LMB that the engine refused to add, and whose connector is being released; and the step to
+    /// continue with after that.
     pub(super) evicting_lmb: Option<(u32, Step)>,
     /// The LMB whose memory cannot be taken offline, and why.
     pub(super) blocked_lmb: Option<(u32, Error)>,
-    /// The maximal number of LMBs in one range, less after a refusal.
+    /// The most LMBs to hand to the engine as one range. It becomes smaller when the engine refuses a
+    /// range.
     pub(super) max_range_lmbs: u32,
-    /// The position at which adding continues, once the memory that was added is online and can
-    /// hold page tables.
+    /// The position at which adding stopped, because no memory was left for page tables. It continues
+    /// there once the memory that was added before is online and can hold them.
     pub(super) resume_adding: Option<u32>,
     /// Why the request is being undone, if it is.
     pub(super) undo_reason: Option<Error>,
@@ -53,10 +54,12 @@ pub(super) enum Step {
     Add,
     Online,
     Offline,
-    Check,
+    /// Asks the engine whether it agrees to the removal of the taken memory.
+    CheckRemoval,
     /// Releases the connectors of LMBs without memory.
     ReleaseConnectors,
-    Release,
+    /// Removes memory, and releases its connectors.
+    RemoveAndRelease,
     /// Writes the properties to the device tree.
     Update,
     /// Reports to the platform that a removal has failed.
@@ -115,7 +118,7 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
         self.candidates.wanted()
     }
 
-    /// Continues the request, on the instance that the table belongs to.
+    /// Continues the request. `machine` has the instance whose LMBs `table` lists.
     pub(super) fn poll<M: Map, C: Connectors + ?Sized>(
         &mut self,
         table: &mut Table<'_>,
@@ -124,22 +127,22 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
     ) -> Progress {
         let pageblocks = table.lmb_size.frames() / hotmem::geometry::PAGEBLOCK_FRAMES as u64;
         let lmbs = budget.pageblocks / pageblocks.max(1);
-        let mut steps_left = u32::try_from(lmbs).unwrap_or(u32::MAX).max(1);
+        let mut lmbs_left = u32::try_from(lmbs).unwrap_or(u32::MAX).max(1);
         loop {
             if self.undo_reason.is_none() && self.can_start_undoing() {
                 self.fail(Error::Cancelled, table, machine);
             }
-            if steps_left == 0 {
+            if lmbs_left == 0 {
                 return Progress::Working;
             }
             let flow = match self.step {
-                Step::Acquire => self.acquire(table, machine, &mut steps_left),
-                Step::Add => self.add_memory(table, machine, &mut steps_left),
-                Step::Online => self.bring_online(table, machine, &mut steps_left),
-                Step::Offline => self.take_offline(table, machine, &mut steps_left),
-                Step::Check => self.check(table, machine, &mut steps_left),
-                Step::ReleaseConnectors => self.release_connectors(table, machine, &mut steps_left),
-                Step::Release => self.release(table, machine, &mut steps_left),
+                Step::Acquire => self.acquire(table, machine, &mut lmbs_left),
+                Step::Add => self.add_memory(table, machine, &mut lmbs_left),
+                Step::Online => self.bring_online(table, machine, &mut lmbs_left),
+                Step::Offline => self.take_offline(table, machine, &mut lmbs_left),
+                Step::CheckRemoval => self.check(table, machine, &mut lmbs_left),
+                Step::ReleaseConnectors => self.release_connectors(table, machine, &mut lmbs_left),
+                Step::RemoveAndRelease => self.release(table, machine, &mut lmbs_left),
                 Step::Update => self.update(table, machine),
                 Step::ReportFailure => self.report_failure(table, machine),
                 Step::Done => return self.finish(table),
@@ -157,8 +160,8 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
         self.candidates.span()
     }
 
-    /// Returns the first LMB of the [span](Self::span) at or above the cursor whose bit
-    /// `mask_of` sets. All taken LMBs lie in the span, so a request for few LMBs reads few groups.
+    /// Returns the first LMB at or above the cursor, within the [span](Self::span), whose bit is set in
+    /// the mask that `mask_of` returns for its group. All taken LMBs lie in the span, so a request for few LMBs reads few groups.
     pub(super) fn next(&self, table: &Table<'_>, mask_of: impl Fn(&Group) -> u64) -> Option<u32> {
         let Range { start, end } = self.span();
         table.next_in(self.cursor.max(start)..end, mask_of)
@@ -174,8 +177,8 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
         self.go_to(if self.candidates.are_taken(table) { complete } else { more });
     }
 
-    /// Counts a range that is handed to the engine. Does not count a range that continues the last
-    /// one on the same node, because the budget has split one range in two.
+    /// Counts a range that is handed to the engine. A range that directly follows the last one on the
+    /// same node is not counted: it is the rest of a range that the budget has split.
     pub(super) fn count_range(&mut self, range: PfnRange, node: NodeId) {
         self.summary.ranges += u32::from(self.last_handed_over != (range.start(), node));
         self.last_handed_over = (range.end(), node);

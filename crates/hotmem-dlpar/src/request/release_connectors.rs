@@ -19,7 +19,7 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
         steps_left: &mut u32,
     ) -> Flow {
         let Some(position) = self.next(table, |group| group.connector_only & group.eligible) else {
-            self.go_to(Step::Release);
+            self.go_to(Step::RemoveAndRelease);
             return Flow::Continue;
         };
         self.cursor = position;

@@ -3,8 +3,8 @@
 use bitflags::bitflags;
 
 bitflags! {
-    /// Feature bits of a virtio-mem device: those of its device type (5.15.3), and those of all
-    /// devices (6) that the driver uses.
+    /// Feature bits of a virtio-mem device: those of its device type (VIRTIO 1.3, section 5.15.3),
+    /// and, of those for all devices (section 6), the ones that the driver uses.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct Features: u64 {
         /// `node_id` in the configuration is an ACPI proximity domain.

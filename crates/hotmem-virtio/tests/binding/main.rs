@@ -205,7 +205,7 @@ fn a_torn_configuration_is_read_again() {
 }
 
 #[test]
-fn a_device_whose_generation_keeps_changing_is_driven() {
+fn a_device_whose_generation_keeps_changing_works() {
     for vmm in Vmm::each() {
         let host = host(vmm);
         host.borrow_mut().generation_always_changes = true;
@@ -239,7 +239,7 @@ fn a_configuration_that_keeps_changing_is_read_again_later() {
 }
 
 #[test]
-fn a_changing_configuration_does_not_prolong_another_wait() {
+fn a_retry_after_busy_is_not_delayed_by_a_changing_configuration() {
     for vmm in Vmm::each() {
         let host = host(vmm);
         let (mut device, mut memory) = start(&host).unwrap();

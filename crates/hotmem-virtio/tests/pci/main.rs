@@ -106,8 +106,8 @@ fn a_device_is_found_in_configuration_space_that_is_mapped() {
     let find =
         |kind| unsafe { pci::find_mapped(start, kind, |_| None) }.map(|found| found.is_some());
     assert_eq!(find(DeviceType::Block), Ok(false));
-    // The write to the command also clears the status, because this configuration space is ordinary
-    // memory.
+    // A real device keeps its status when zeroes are written to it. This configuration space is
+    // ordinary memory, so the write clears the status, and no list of capabilities is found.
     assert_eq!(find(DeviceType::Memory), Err(PciError::Missing(2)));
     assert_eq!(ecam[at(4)], 6);
 }
@@ -148,7 +148,7 @@ fn a_queue_is_set_up_and_notified() {
 }
 
 #[test]
-fn a_device_without_a_configuration_of_its_own_is_used() {
+fn a_device_without_device_specific_registers_works() {
     let bus = Bus::with(0x1058, 0, 3);
     // The list of capabilities has none for the device's own registers.
     bus.change(|words| {
@@ -169,7 +169,7 @@ fn events_are_mapped_to_an_entry_of_the_msi_x_table() {
         bar.refuses_vectors.set(refuses);
         let vectors = || [16, 26].map(|at| u16::from_le_bytes(bar.get(COMMON + at)));
         transport.queue_set(0, 8, 0x1000, 0x2000, 0x3000);
-        assert_eq!(vectors(), [0xffff; 2], "a reset leaves the events unmapped");
+        assert_eq!(vectors(), [0xffff; 2], "no event has a vector before `interrupt_by`");
         transport.interrupt_by(3);
         transport.queue_set(0, 8, 0x1000, 0x2000, 0x3000);
         assert_eq!(vectors(), if refuses { [0xffff; 2] } else { [3; 2] });

@@ -1,11 +1,13 @@
-//! Converts handles to and from the numbers that CPUs keep as hints.
+//! Converts pageblocks and sections to and from hints: numbers by which a CPU remembers where it last
+//! found memory.
 
 use super::directory::SectionId;
 use super::{Block, Section, SectionRef, SectionWords};
 use crate::addr::Pfn;
 use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_PAGEBLOCKS};
 
-/// The number of a pageblock or a section, plus one, so that it fits into an atomic. A hint always
+/// The number of a pageblock or a section, plus one, so that 0 means none and an atomic can hold it. A
+/// hint always
 /// names the same memory, but the memory may be in another state later, or absent.
 pub(crate) type Hint = u64;
 
@@ -29,22 +31,22 @@ impl SectionRef<'_> {
 }
 
 impl SectionWords {
-    /// Returns the pageblock that a hint names, if its section has words.
+    /// Returns the pageblock that a hint names, if words of its section exist.
     #[inline(never)]
     pub(crate) fn hinted_block(&self, hint: Hint) -> Option<Block<'_>> {
         let (section, bit) = split_hint(hint)?;
         self.section(section)?.block(bit)
     }
 
-    /// Returns the words of the section of the pageblock that a hint names, if it has words, and
-    /// the pageblock's number in the section. Cost: two loads.
+    /// For the hint of a pageblock: returns the words of its section, if they exist, and the
+    /// pageblock's number in the section. Cost: two loads.
     #[inline]
     pub(crate) fn hinted_words(&self, hint: Hint) -> Option<(&Section, usize)> {
         let (section, bit) = split_hint(hint)?;
         Some((self.directory.section(section)?, bit))
     }
 
-    /// Returns the section that a hint names, if it has words.
+    /// Returns the section that a hint names, if its words exist.
     #[inline(never)]
     pub(crate) fn hinted_section(&self, hint: Hint) -> Option<SectionRef<'_>> {
         self.hinted_section_inlined(hint)

@@ -1,5 +1,5 @@
-//! Replaces ArceOS's crate of the same name. Implements by Hotmem the part of that crate's
-//! interface that ArceOS's other crates use. The implementation is in `engine.rs`.
+//! Replaces ArceOS's crate of the same name. Offers the part of that crate's interface that
+//! ArceOS's other crates use, on top of Hotmem. The implementation is in `engine.rs`.
 #![no_std]
 
 mod engine;
@@ -87,7 +87,7 @@ impl GlobalAllocator {
     }
 }
 
-// SAFETY: `Heap` satisfies the requirements of `GlobalAlloc`.
+// SAFETY: both functions call Hotmem's heap, which satisfies the requirements of `GlobalAlloc`.
 unsafe impl GlobalAlloc for GlobalAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         engine::alloc(layout).map_or(null_mut(), NonNull::as_ptr)

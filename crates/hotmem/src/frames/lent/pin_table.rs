@@ -6,7 +6,8 @@ use crate::sync::{AtomicU64, Ordering, array_of, const_unless_loom};
 /// The largest number of ranges that can be pinned at one time.
 pub const MAX_PINS: usize = if cfg!(loom) { 1 } else { 32 };
 
-/// The pinned ranges. Only the control path writes them.
+/// The pinned ranges. Only calls that have the `Hotplug` of the instance write them, so that no two
+/// calls write at the same time.
 pub(in crate::frames) struct Pins {
     entries: [Pin; MAX_PINS],
 }

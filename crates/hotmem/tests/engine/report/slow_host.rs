@@ -89,13 +89,13 @@ fn with_a_silent_host_all_but_an_eighth_of_free_memory_can_be_allocated() {
                     assert!(reporting * 8 <= free, "{reporting} of {free} frames are reporting");
                     let request = AllocRequest::frames(len);
                     let (allocated, error) = exhaust(frames, request, len);
-                    // A long request may leave free frames in pageblocks that are too short for
-                    // another.
+                    // Long requests may leave free runs in pageblocks that are too short for another
+                    // request.
                     let counts = frames.counts();
                     let remaining = counts.free_whole + counts.reporting;
                     assert!(
                         remaining <= free / 8,
-                        "{remaining} of {free} frames are left for {len}"
+                        "{remaining} of {free} frames are free after requests for {len} frames"
                     );
                     assert!(len > 1 || counts.free == 0, "{} frames are free", counts.free);
                     let expected =
@@ -132,7 +132,7 @@ fn at_most_an_eighth_of_each_zone_is_reporting_at_one_time() {
 }
 
 #[test]
-fn memory_that_cannot_serve_a_request_does_not_make_it_busy() {
+fn an_allocation_is_not_busy_because_of_memory_that_it_could_not_use() {
     with_memory(1, 1, |frames, _| {
         let (allocated, _) = exhaust(frames, AllocRequest::frames(PAGEBLOCK), PAGEBLOCK);
         let mut reporter =
@@ -174,7 +174,7 @@ fn nothing_is_reported_while_fewer_than_eight_pageblocks_are_free() {
 }
 
 #[test]
-fn the_reporter_asks_for_a_reset_of_a_silent_host_which_frees_all_memory() {
+fn after_a_long_silence_the_reporter_asks_for_a_reset_that_frees_all_memory() {
     with_memory(SECTIONS, 0, |frames, _| {
         let mut reporter =
             Reporter::new(frames, ReporterSettings::EAGER, Contents::Undefined).unwrap();
