@@ -8,7 +8,7 @@
 //! memory.
 
 use super::Frames;
-use super::cpu::Cpu;
+use super::cpu_record::Cpu;
 use crate::platform::Platform;
 use crate::words::SectionWords;
 use core::cell::Cell;

@@ -19,6 +19,7 @@
 //! | `place/` | How are frames taken at an exact place, and free runs that begin anywhere? |
 //! | `divide/` | How does a claimed pageblock become live, and where do its bitmaps come from? |
 //! | `free/` | What does a free do in general, and how do its frames become findable? |
+//! | `cpu_record.rs`, `cpu_records.rs` | What does the engine remember for each CPU? |
 //! | `cpu/` | From which memory do a CPU and a node allocate next? |
 //! | `poison/`, `lent/`, `not_ram/`, `parked.rs`, `contents.rs` | Which frames are set aside, and what do free ones contain? |
 //! | `reserve/` | Where do words and page tables come from when no memory is free? |
@@ -32,6 +33,8 @@ mod call;
 mod contents;
 mod count;
 mod cpu;
+mod cpu_record;
+mod cpu_records;
 mod divide;
 mod exhaustion;
 mod fast;
@@ -56,7 +59,7 @@ pub use contents::Contents;
 pub use count::{Counts, Inconsistency, Metadata};
 pub(crate) use count::{bitmaps_of, descriptor_pageblocks};
 #[cfg(not(loom))]
-pub(crate) use cpu::cpu_frames;
+pub(crate) use cpu_records::cpu_frames;
 pub(crate) use divide::frames_of_bitmaps;
 pub use fast::{FastFree, FastPath};
 #[cfg(not(loom))]
@@ -77,7 +80,8 @@ use crate::sync::{AtomicU64, Ordering, const_unless_loom, untracked};
 use crate::words::DirectMap;
 use crate::words::SectionWords;
 use core::fmt;
-use cpu::{Cpu, Cpus};
+use cpu_record::Cpu;
+use cpu_records::Cpus;
 use not_ram::NotRamBitmaps;
 use request::Unit;
 use wakeup::Wakeup;

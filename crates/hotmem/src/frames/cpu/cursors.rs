@@ -7,10 +7,10 @@
 //! without a search. If the word that a cursor leaves has free frames, that word is made findable:
 //! see [`Cursor`].
 
-use super::record::Cpu;
 use crate::addr::Pfn;
 use crate::frames::CallContext;
 use crate::frames::Frames;
+use crate::frames::cpu_record::Cpu;
 use crate::frames::order::is_node_for;
 use crate::outlined::Outlined;
 use crate::platform::Platform;

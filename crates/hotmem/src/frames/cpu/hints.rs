@@ -12,9 +12,9 @@
 //! frames (see `cpu/cursors.rs`); or its bit in `partial` or `free` is set, with a path in the tree; or
 //! a hiding step of it is in flight.
 
-use super::record::Cpu;
 use crate::addr::PfnRange;
 use crate::frames::CallContext;
+use crate::frames::cpu_record::Cpu;
 use crate::geometry::SECTION_FRAMES;
 use crate::outlined::Outlined;
 use crate::platform::Platform;

@@ -5,10 +5,3 @@ mod cursors;
 mod hints;
 mod low_memory;
 mod node_hints;
-mod record;
-mod records;
-
-pub(super) use record::Cpu;
-pub(super) use records::Cpus;
-#[cfg(not(loom))]
-pub(crate) use records::cpu_frames;

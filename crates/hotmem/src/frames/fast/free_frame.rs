@@ -6,7 +6,7 @@
 
 use crate::addr::Pfn;
 use crate::frames::Frames;
-use crate::frames::cpu::Cpu;
+use crate::frames::cpu_record::Cpu;
 use crate::geometry::{BITMAP_WORD_BITS, PAGEBLOCK_FRAMES};
 use crate::invariant::OrViolation;
 use crate::platform::Platform;

@@ -1,7 +1,7 @@
 //! Holds the records of all CPUs. The records of the first CPUs lie in [`Cpus`], those of the
 //! others in boot memory.
 
-use super::record::Cpu;
+use super::cpu_record::Cpu;
 #[cfg(not(loom))]
 use crate::addr::PfnRange;
 #[cfg(not(loom))]
@@ -17,7 +17,7 @@ const INLINE_RECORDS: usize = if cfg!(loom) { 2 } else { 8 };
 
 /// The records of all CPUs. If a CPU's number is not below the number of CPUs that the kernel gave
 /// at boot, it shares a record with another CPU, which costs time but is correct.
-pub(in crate::frames) struct Cpus {
+pub(super) struct Cpus {
     inline_records: [Cpu; INLINE_RECORDS],
     /// The records in boot memory: that of CPU number `INLINE_RECORDS` and those that follow.
     boot_records: untracked::AtomicPtr<Cpu>,
@@ -46,7 +46,7 @@ impl Cpus {
     /// Does the same as [`get`](Self::get) without a function call, so that a fast path need not
     /// save registers.
     #[inline(always)]
-    pub(in crate::frames) fn get_inlined(&self, number: usize) -> &Cpu {
+    pub(super) fn get_inlined(&self, number: usize) -> &Cpu {
         match self.inline_records.get(number) {
             Some(cpu) => cpu,
             None => self
@@ -85,7 +85,7 @@ impl Cpus {
     }
 
     /// Iterates over the records that may have hints or hiding steps in flight.
-    pub(in crate::frames) fn listed(&self) -> impl Iterator<Item = &Cpu> {
+    pub(super) fn listed(&self) -> impl Iterator<Item = &Cpu> {
         self.first_records(self.listed_records.load(Ordering::Acquire))
     }
 

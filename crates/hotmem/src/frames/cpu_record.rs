@@ -9,18 +9,18 @@ use crate::words::{Cursor, Grain, Hint, LastChange, LastFreed, NO_HINT, Zone};
 
 /// A CPU's record. It fills two cache lines, because some processors fetch lines in pairs.
 #[repr(align(128))]
-pub(in crate::frames) struct Cpu {
+pub(super) struct Cpu {
     /// For each grain, the hint of each zone.
     blocks: [[AtomicU64; 2]; 2],
     sections: [AtomicU64; 2],
     /// For each zone, the word that the next single frame comes from.
     cursors: [Cursor; 2],
-    pub(in crate::frames) last_freed: LastFreed,
-    pub(in crate::frames) last_change: LastChange,
-    pub(in crate::frames) hiding_steps_started: AtomicU32,
-    pub(in crate::frames) hiding_steps_ended: AtomicU32,
+    pub(super) last_freed: LastFreed,
+    pub(super) last_change: LastChange,
+    pub(super) hiding_steps_started: AtomicU32,
+    pub(super) hiding_steps_ended: AtomicU32,
     /// The frames that callers allocated on this CPU, less those that they freed on it.
-    pub(in crate::frames) allocated: untracked::AtomicU64,
+    pub(super) allocated: untracked::AtomicU64,
 }
 
 impl Cpu {
@@ -45,7 +45,7 @@ impl Cpu {
     /// Returns whether the record is certainly listed. A record is listed before its CPU counts its
     /// first hiding step. While the count has wrapped to 0, this returns false.
     #[inline]
-    pub(in crate::frames) fn is_listed(&self) -> bool {
+    pub(super) fn is_listed(&self) -> bool {
         // Acquire pairs with the Release of `start_hiding_step`, by another CPU that shares the
         // record.
         self.hiding_steps_started.load(Ordering::Acquire) != 0
@@ -53,7 +53,7 @@ impl Cpu {
 
     /// Counts the start of a hiding step, before memory is hidden.
     #[inline]
-    pub(in crate::frames) fn start_hiding_step(&self) {
+    pub(super) fn start_hiding_step(&self) {
         // Release pairs with the Acquire in `is_listed`: whoever sees this count also sees that the
         // record is listed.
         self.hiding_steps_started.fetch_add(1, Ordering::Release);
@@ -64,7 +64,7 @@ impl Cpu {
 
     /// Counts the end of a hiding step: searches can find all memory again.
     #[inline]
-    pub(in crate::frames) fn end_hiding_step(&self) {
+    pub(super) fn end_hiding_step(&self) {
         // Release pairs with the Acquire in `Watch::start`: a search that sees this count sees the
         // memory where it was put.
         self.hiding_steps_ended.fetch_add(1, Ordering::Release);
@@ -86,7 +86,7 @@ impl Cpu {
     /// Returns whether `hint` is the CPU's hint for single frames, in any zone. `SeqCst`: the
     /// caller has freed frames of the pageblock, or has opened its words.
     #[inline]
-    pub(in crate::frames) fn has_frame_hint(&self, hint: Hint) -> bool {
+    pub(super) fn has_frame_hint(&self, hint: Hint) -> bool {
         sequential();
         let is_hint = |zone| self.block(zone, Grain::Frame).load(Ordering::SeqCst) == hint;
         is_hint(Zone::Movable) || is_hint(Zone::Kernel)
@@ -94,7 +94,7 @@ impl Cpu {
 
     /// Returns whether `hint` is the CPU's hint, for any grain and zone. `SeqCst`: as in
     /// [`has_frame_hint`](Self::has_frame_hint).
-    pub(in crate::frames) fn has_hint(&self, hint: Hint) -> bool {
+    pub(super) fn has_hint(&self, hint: Hint) -> bool {
         sequential();
         self.blocks().iter().any(|block| block.load(Ordering::SeqCst) == hint)
     }
@@ -107,7 +107,7 @@ impl Cpu {
 
     /// Takes the first free frame of the word at the cursor of `zone`. Returns the frame's number.
     #[inline]
-    pub(in crate::frames) fn take_at_cursor(&self, zone: Zone) -> Option<u64> {
+    pub(super) fn take_at_cursor(&self, zone: Zone) -> Option<u64> {
         self.cursor(zone).take(zone, &self.last_change)
     }
 
