@@ -2,6 +2,7 @@
 
 use super::memory::Unplug;
 use hotmem::{Hotplug, Map, Pfn, PfnRange, Platform, State, geometry::SECTION_FRAMES};
+use hotmem_invariant::OrViolation;
 
 /// The minimal size of a search window.
 const MIN_WINDOW_FRAMES: u64 = 64 * SECTION_FRAMES as u64;
@@ -13,7 +14,8 @@ pub(super) fn highest_offline<P: Platform, M: Map>(
     within: PfnRange,
     unplug: Unplug,
 ) -> Option<PfnRange> {
-    let frames = unplug.max_frames.max(MIN_WINDOW_FRAMES.next_multiple_of(unplug.unit));
+    let min_frames = MIN_WINDOW_FRAMES.checked_next_multiple_of(unplug.unit);
+    let frames = unplug.max_frames.max(min_frames.or_violation().unwrap_or(unplug.unit));
     let mut remaining = within;
     while !remaining.is_empty() {
         let window = last(remaining, frames);
