@@ -7,7 +7,7 @@ use crate::{
     packages, ports, stack,
     step::{Step, root},
     steps::Steps,
-    table,
+    table, text_size,
 };
 use std::{
     process::ExitCode,
@@ -24,6 +24,7 @@ pub(crate) fn run() -> ExitCode {
         embed::check(steps);
         ports::check(steps);
         stack::check(steps);
+        text_size::check(steps);
     });
     steps.conclude_tests()
 }

@@ -5,8 +5,11 @@ use crate::{embed, level_table, step::root, steps::Steps, table};
 use std::{fs, io, process::ExitCode};
 
 const IMAGES: &str = "target/text/images";
-/// The parts of Hotmem in the images, with the number in the image's name. Image 0 has none.
-const PARTS: [(usize, &str); 2] = [(1, "frames and hotplug"), (2, "with virtio-mem")];
+/// The parts of Hotmem in the images, with the number in the image's name, and the most KiB of text
+/// that a part may add at opt-level s. Image 0 has none.
+const PARTS: [(usize, &str, f64); 2] =
+    [(1, "frames and hotplug", 120.0), (2, "with virtio-mem", 150.0)];
+
 /// Builds the images at both optimisation levels and prints the table.
 pub(crate) fn run() -> ExitCode {
     let mut steps = Steps::default();
@@ -20,8 +23,34 @@ pub(crate) fn run() -> ExitCode {
     steps.conclude()
 }
 
+/// Builds the images at opt-level s. Fails if a part of Hotmem adds too much text. The images have no
+/// `hotmem_panic`, so that they cannot be linked if anything in Hotmem can panic.
+pub(crate) fn check(steps: &mut Steps) {
+    if steps.needs("target") && steps.needs("cc") {
+        let Ok(parts) = added_kib(steps, "s") else {
+            return steps.fail("the images cannot be read".into());
+        };
+        for ((_, name, max), [text, ..]) in PARTS.into_iter().zip(parts) {
+            if text > max {
+                steps.fail(format!("{name}: {text:.1} KiB of text, more than {max}"));
+            }
+        }
+    }
+}
+
 /// Builds the images at an optimisation level. Returns their lines of the table.
 fn size_lines(steps: &mut Steps, level: &str) -> io::Result<String> {
+    let parts = added_kib(steps, level)?;
+    let lines = PARTS.into_iter().zip(parts).map(|((_, name, _), [text, constants, data])| {
+        let name = format!("opt-level {level}, {name}");
+        format!("{name:32}{text:>10.1}{constants:>12.1}{data:>18.1}\n")
+    });
+    Ok(lines.collect())
+}
+
+/// Builds the images at an optimisation level. Returns for each part how many KiB of text, of
+/// constants, and of data that changes it adds.
+fn added_kib(steps: &mut Steps, level: &str) -> io::Result<Vec<[f64; 3]>> {
     let images = table::steps("text", &[("level", level)]);
     images.iter().for_each(|step| steps.run(step));
     let sizes = |number: usize| -> io::Result<[u64; 4]> {
@@ -29,12 +58,10 @@ fn size_lines(steps: &mut Steps, level: &str) -> io::Result<String> {
         Ok(embed::sections(&image).ok_or(io::ErrorKind::InvalidData)?)
     };
     let empty = sizes(0)?;
-    let mut lines = String::new();
-    for (number, name) in PARTS {
+    let added = PARTS.map(|(number, ..)| -> io::Result<[f64; 3]> {
         let sizes = sizes(number)?;
         let kib = |part: usize| (sizes[part] - empty[part]) as f64 / 1024.0;
-        let name = format!("opt-level {level}, {name}");
-        lines += &format!("{name:32}{:>10.1}{:>12.1}{:>18.1}\n", kib(0), kib(1), kib(2) + kib(3));
-    }
-    Ok(lines)
+        Ok([kib(0), kib(1), kib(2) + kib(3)])
+    });
+    added.into_iter().collect()
 }
