@@ -8,7 +8,7 @@ use core::fmt;
 use core::ptr::{NonNull, null_mut};
 use hotmem::geometry::{FRAME_SIZE, PAGEBLOCK_FRAMES};
 use hotmem::{AllocRequest, Bytes, Frames, PfnRange, Platform};
-use hotmem_invariant::OrViolation;
+use hotmem_invariant::OrRecordViolation;
 use hotmem_port::{AllocRetry, LinearMap};
 use lock_api::{Mutex, RawMutex};
 
@@ -240,7 +240,7 @@ impl<'f, P: Platform, L: RawMutex, const SHARDS: usize> Heap<'f, P, L, SHARDS> {
     fn frames_of(&self, memory: NonNull<u8>, bytes: usize) -> PfnRange {
         // The frames exist, because the memory was allocated.
         let frames = self.map.frames(memory.as_ptr(), bytes.max(1));
-        frames.or_violation().unwrap_or(PfnRange::EMPTY)
+        frames.or_record_violation().unwrap_or(PfnRange::EMPTY)
     }
 
     /// Frees frames. The engine refuses the frames only if they are free already, so only if a
@@ -250,7 +250,7 @@ impl<'f, P: Platform, L: RawMutex, const SHARDS: usize> Heap<'f, P, L, SHARDS> {
     /// The heap owns the frames, and nothing uses them any more.
     unsafe fn free_frames(&self, frames: PfnRange) {
         // SAFETY: by the caller's promise.
-        let _ = unsafe { self.frames.free_raw(frames) }.or_violation();
+        let _ = unsafe { self.frames.free_raw(frames) }.or_record_violation();
     }
 }
 

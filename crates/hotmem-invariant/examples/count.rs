@@ -1,11 +1,11 @@
 //! Violates an invariant. Without debug assertions the violation is counted, with its location.
 
-use hotmem_invariant::{OrViolation, Violations, violated_invariants};
+use hotmem_invariant::{OrRecordViolation, Violations, violated_invariants};
 
 /// Returns the last frame number. The caller promises that `frames` is not empty.
 fn last(frames: &[u64]) -> u64 {
     // If the promise is broken, frame 0 does the least harm.
-    frames.last().or_violation().copied().unwrap_or(0)
+    frames.last().or_record_violation().copied().unwrap_or(0)
 }
 
 fn main() {

@@ -59,22 +59,22 @@ fn count_violation(location: &'static Location<'static>) {
 /// A value that is known to be present, or an operation that is known to have succeeded. Hotmem's
 /// crates use this trait for their own state only, never for input from a device, the firmware or a
 /// caller.
-pub trait OrViolation {
+pub trait OrRecordViolation {
     /// The type of the value.
     type Value;
 
     /// Returns the value. If the value is absent, an invariant is violated: a build with debug
     /// assertions panics, and other builds count the violation in [`violated_invariants`] and return
     /// `None`.
-    fn or_violation(self) -> Option<Self::Value>;
+    fn or_record_violation(self) -> Option<Self::Value>;
 }
 
-impl<T> OrViolation for Option<T> {
+impl<T> OrRecordViolation for Option<T> {
     type Value = T;
 
     #[inline(always)]
     #[track_caller]
-    fn or_violation(self) -> Option<T> {
+    fn or_record_violation(self) -> Option<T> {
         if self.is_none() {
             record_violation();
         }
@@ -82,13 +82,13 @@ impl<T> OrViolation for Option<T> {
     }
 }
 
-impl<T, E> OrViolation for Result<T, E> {
+impl<T, E> OrRecordViolation for Result<T, E> {
     type Value = T;
 
     #[inline(always)]
     #[track_caller]
-    fn or_violation(self) -> Option<T> {
-        self.ok().or_violation()
+    fn or_record_violation(self) -> Option<T> {
+        self.ok().or_record_violation()
     }
 }
 
@@ -108,8 +108,8 @@ mod tests {
 
     #[test]
     fn a_true_invariant_is_not_counted() {
-        assert_eq!(Some(3).or_violation(), Some(3));
-        assert_eq!(Ok::<_, ()>(4).or_violation(), Some(4));
+        assert_eq!(Some(3).or_record_violation(), Some(3));
+        assert_eq!(Ok::<_, ()>(4).or_record_violation(), Some(4));
         assert!(check_invariant(true));
     }
 
@@ -118,8 +118,8 @@ mod tests {
     fn a_violated_invariant_panics_or_is_counted_with_its_location() {
         let before = violated_invariants().count;
         let first_line = line!() + 1;
-        assert_eq!(None::<u8>.or_violation(), None);
-        assert_eq!(Err::<u8, _>(7).or_violation(), None);
+        assert_eq!(None::<u8>.or_record_violation(), None);
+        assert_eq!(Err::<u8, _>(7).or_record_violation(), None);
         assert!(!check_invariant(false));
         let Violations { count, first } = violated_invariants();
         let first = first.unwrap();

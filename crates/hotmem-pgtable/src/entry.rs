@@ -1,7 +1,7 @@
 //! Defines an entry of a page table: see Intel SDM volume 3, 4.5, and AMD APM volume 2, 5.3.
 
 use hotmem_addr::{Bytes, Pfn};
-use hotmem_invariant::OrViolation;
+use hotmem_invariant::OrRecordViolation;
 
 /// The number of address bits that select an entry of one table. There are fewer under loom, whose
 /// models must be small.
@@ -114,7 +114,7 @@ impl Level {
     pub(crate) fn index(self, offset: u64) -> usize {
         // The remainder is below `ENTRIES`; the quotient may not fit in 32 bits.
         let index = offset / self.entry_span().0 % ENTRIES as u64;
-        usize::try_from(index).or_violation().unwrap_or_default()
+        usize::try_from(index).or_record_violation().unwrap_or_default()
     }
 
     /// Returns the number of bytes that a table of this level spans.

@@ -9,7 +9,7 @@ use crate::space::Space;
 use crate::sync::{AtomicU64, Ordering, fence};
 use core::fmt;
 use hotmem_addr::{Bytes, Pfn};
-use hotmem_invariant::OrViolation;
+use hotmem_invariant::OrRecordViolation;
 
 /// Gives access to the kernel's page tables.
 pub trait Tables {
@@ -173,7 +173,8 @@ impl<T: Tables, F: Flusher> Mmu for Native<T, F> {
                 }
                 let changed = |bits| Some(change.apply(Entry::from_bits(bits)).bits());
                 // The update succeeds, because `changed` always returns `Some`.
-                word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, changed).or_violation();
+                word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, changed)
+                    .or_record_violation();
             }
         }
         Ok(())

@@ -10,7 +10,7 @@ use crate::page_tables::PageTables;
 use crate::range::VirtRange;
 use crate::split::split;
 use crate::walk::{Next, Visit, walk};
-use hotmem_invariant::OrViolation;
+use hotmem_invariant::OrRecordViolation;
 
 impl<M: Mmu> PageTables<'_, M> {
     /// Changes the flags of all pages in `range`. No Accessed or Dirty bit is lost, and entries
@@ -64,8 +64,11 @@ impl<F: Copy, O: Owner> Protect<'_, F, O> {
             Ok(()) => self.batch.len(),
             Err(error) => {
                 // `address_of` returns `Some`, because the batch is not empty.
-                let address =
-                    self.batch.address_of(error.entries_done).or_violation().unwrap_or_default();
+                let address = self
+                    .batch
+                    .address_of(error.entries_done)
+                    .or_record_violation()
+                    .unwrap_or_default();
                 self.stopped = Some(Stopped::new(address, StopReason::Mmu(error.fault)));
                 error.entries_done
             }

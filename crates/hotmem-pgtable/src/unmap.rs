@@ -18,7 +18,7 @@ use crate::split::split;
 use crate::walk::{Next, TableSpan, Visit, walk, walk_table};
 use crate::well_formed::{check_roots, is_cheaper_to_unhook, is_well_formed};
 use hotmem_addr::Pfn;
-use hotmem_invariant::OrViolation;
+use hotmem_invariant::OrRecordViolation;
 
 /// Options of [`unmap_range`](PageTables::unmap_range).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -179,7 +179,7 @@ impl<O: Owner> Unmapper<'_, O> {
             let address = self
                 .batch
                 .address_of(error.entries_done)
-                .or_violation()
+                .or_record_violation()
                 .unwrap_or(self.range.start());
             self.batch.truncate(error.entries_done);
             Stopped::new(address, StopReason::Mmu(error.fault))

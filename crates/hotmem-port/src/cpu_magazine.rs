@@ -5,7 +5,7 @@ use crate::nested::{Nested, interruption_point};
 use core::fmt;
 use core::sync::atomic::{AtomicBool, Ordering};
 use hotmem::{AllocError, AllocRequest, Frames, Pfn, Platform};
-use hotmem_invariant::OrViolation;
+use hotmem_invariant::OrRecordViolation;
 
 /// A [`Magazine`] for one CPU that may be used from any context: interrupts stay enabled, and the
 /// handlers of interrupts and NMIs may use it. Only preemption must be off. Most pairs of alloc and
@@ -163,7 +163,7 @@ impl<'f, P: Platform, const N: usize> CpuMagazine<'f, P, N> {
         let free = |magazine: &mut Magazine<'f, P, N>| unsafe { magazine.free(frame) };
         if !is_in_magazine && self.magazine.with(free).is_none() {
             // SAFETY: by the promise of the caller of `free`, which owns the frame.
-            unsafe { self.frames.free_many(&[frame]) }.or_violation();
+            unsafe { self.frames.free_many(&[frame]) }.or_record_violation();
             return;
         }
         if self.is_drain_due() {

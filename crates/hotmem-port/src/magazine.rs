@@ -3,7 +3,7 @@
 
 use core::fmt;
 use hotmem::{AllocError, AllocRequest, Frames, Pfn, Platform};
-use hotmem_invariant::OrViolation;
+use hotmem_invariant::OrRecordViolation;
 
 /// A cache of up to `N` single frames. The kernel ensures that one caller at a time uses a magazine:
 /// for example, it has one magazine for each CPU and uses it with preemption and interrupts off, or it
@@ -112,14 +112,14 @@ impl<'f, P: Platform, const N: usize> Magazine<'f, P, N> {
     fn refill(&mut self) -> Result<Pfn, AllocError> {
         self.len = self.frames.alloc_many(self.request, &mut self.frames_held[..Self::HALF])?;
         // `alloc_many` allocates at least one frame if it succeeds.
-        self.take().or_violation().ok_or(AllocError::OutOfMemory)
+        self.take().or_record_violation().ok_or(AllocError::OutOfMemory)
     }
 
     /// Frees half of the frames of a full magazine, and then puts a frame of the caller into it.
     #[cold]
     fn free_half_and_put(&mut self, frame: Pfn) {
         self.free_all_but(Self::HALF);
-        self.put(frame).then_some(()).or_violation();
+        self.put(frame).then_some(()).or_record_violation();
     }
 
     /// Frees all frames of the magazine except the `kept_frames` that were put into it last.
@@ -129,7 +129,7 @@ impl<'f, P: Platform, const N: usize> Magazine<'f, P, N> {
         // Sort the frames, because `free_many` frees neighbours together.
         self.frames_held[..count].sort_unstable();
         // SAFETY: by the contract of `free`, the magazine owns these frames, and nothing uses them.
-        unsafe { self.frames.free_many(&self.frames_held[..count]) }.or_violation();
+        unsafe { self.frames.free_many(&self.frames_held[..count]) }.or_record_violation();
         self.frames_held.copy_within(count..self.len, 0);
         self.len -= count;
     }

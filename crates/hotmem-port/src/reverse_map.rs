@@ -17,7 +17,7 @@ use core::num::NonZeroU64;
 use core::sync::atomic::{AtomicU64, Ordering};
 use hotmem::geometry::FRAME_SIZE;
 use hotmem::{AllocError, AllocRequest, BadRequest, Frames, Pfn, PfnRange, Platform};
-use hotmem_invariant::OrViolation;
+use hotmem_invariant::OrRecordViolation;
 
 /// The owner of a frame: a number that the kernel chooses. It is never 0, because the word of a frame
 /// without an owner is 0.
@@ -236,7 +236,7 @@ impl<'f, P: Platform> ReverseMap<'f, P> {
         match entry.compare_exchange(NO_TABLE, new_entry, Ordering::Release, Ordering::Acquire) {
             Ok(_) => Ok(self.table_in(new_frame)),
             Err(other_entry) => {
-                match other_entry.checked_sub(1).and_then(Pfn::new).or_violation() {
+                match other_entry.checked_sub(1).and_then(Pfn::new).or_record_violation() {
                     Some(frame) => {
                         self.free(new_frame);
                         Ok(self.table_in(frame))
@@ -258,9 +258,9 @@ impl<'f, P: Platform> ReverseMap<'f, P> {
     }
 
     fn free(&self, table: Pfn) {
-        if let Some(frame) = PfnRange::with_len(table, 1).or_violation() {
+        if let Some(frame) = PfnRange::with_len(table, 1).or_record_violation() {
             // SAFETY: `make_table_at` allocated the frame, and no reference to its table exists.
-            unsafe { self.frames.fill_and_free_raw(frame) }.or_violation();
+            unsafe { self.frames.fill_and_free_raw(frame) }.or_record_violation();
         }
     }
 }

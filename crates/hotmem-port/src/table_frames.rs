@@ -3,7 +3,7 @@
 use crate::linear::LinearMap;
 use core::fmt;
 use hotmem::{Frames, Pfn, PfnRange, Platform};
-use hotmem_invariant::OrViolation;
+use hotmem_invariant::OrRecordViolation;
 
 /// A list of frames for page tables. The kernel's own allocator returns these frames while the
 /// kernel's code maps memory for the engine. So [`Map::map`](hotmem::Map::map) cannot run out
@@ -61,10 +61,12 @@ impl<'f, P: Platform> TableFrames<'f, P> {
     pub fn free_rest(&mut self) -> u64 {
         let mut freed = 0;
         while let Some(frame) = self.take() {
-            let range = PfnRange::with_len(frame, 1).or_violation().unwrap_or(PfnRange::EMPTY);
+            let range =
+                PfnRange::with_len(frame, 1).or_record_violation().unwrap_or(PfnRange::EMPTY);
             // SAFETY: by the promise to `add_frames`, the frame was allocated. `take` has removed the
             // frame from the list, so nothing else owns it.
-            freed += u64::from(unsafe { self.frames.free_raw(range) }.or_violation().is_some());
+            freed +=
+                u64::from(unsafe { self.frames.free_raw(range) }.or_record_violation().is_some());
         }
         freed
     }

@@ -5,7 +5,7 @@ use crate::TableFrames;
 use ::x86_64::PhysAddr;
 use ::x86_64::structures::paging::{FrameAllocator, FrameDeallocator, PhysFrame, Size4KiB};
 use hotmem::{Pfn, Platform};
-use hotmem_invariant::OrViolation;
+use hotmem_invariant::OrRecordViolation;
 
 // SAFETY: each frame of the list is allocated and unused, by the promise to `add_frames`, and `take`
 // removes the frame that it returns.
@@ -14,7 +14,7 @@ unsafe impl<P: Platform> FrameAllocator<Size4KiB> for TableFrames<'_, P> {
     fn allocate_frame(&mut self) -> Option<PhysFrame> {
         let address = PhysAddr::try_new(self.take()?.phys_addr()).ok();
         // A frame number has at most 40 bits, and an address of `x86_64` 52.
-        address.or_violation().map(PhysFrame::containing_address)
+        address.or_record_violation().map(PhysFrame::containing_address)
     }
 }
 

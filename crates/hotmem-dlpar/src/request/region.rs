@@ -8,7 +8,7 @@ use hotmem::{
     AddError, AddRequest, Announce, AnnounceError, Hooks, Hotplug, Map, NodeId, OnlineType, Pfn,
     PfnRange, Platform, RangeError, RangeErrorKind, State,
 };
-use hotmem_invariant::OrViolation;
+use hotmem_invariant::OrRecordViolation;
 
 /// The result of an addition.
 pub(super) struct AddedRange {
@@ -183,5 +183,5 @@ fn range_to_announce<P: Platform, M: Map>(
         }
         end = lmb.end();
     }
-    PfnRange::new(start, end).or_violation().unwrap_or(lmb)
+    PfnRange::new(start, end).or_record_violation().unwrap_or(lmb)
 }

@@ -15,7 +15,7 @@ pub(crate) use stretch::Stretch;
 use crate::associativity::{LookupArrays, Numa, Rows};
 use crate::property::{DrcIndex, DynamicMemory, FLAG_ASSIGNED, FLAG_RESERVED, LmbSize, Version};
 use hotmem::{NodeId, Pfn, PfnRange};
-use hotmem_invariant::OrViolation;
+use hotmem_invariant::OrRecordViolation;
 use storage::{GROUP, GROUP_LMBS, assign_positions, sort_by_drc_index};
 
 /// The table of all LMBs.
@@ -200,7 +200,7 @@ impl<'a> Table<'a> {
 
     pub(crate) fn run_of(&self, position: u32) -> &Run {
         // Every position lies in a run, because the first run begins at 0.
-        self.last_run(|run| run.first <= position).or_violation().unwrap_or(&Run::EMPTY)
+        self.last_run(|run| run.first <= position).or_record_violation().unwrap_or(&Run::EMPTY)
     }
 
     /// Returns the frames of `lmbs` LMBs of a run.
@@ -210,7 +210,7 @@ impl<'a> Table<'a> {
         let start = Pfn::containing(run.set.address).and_then(|pfn| pfn.checked_add(frames(nth)));
         start
             .and_then(|start| PfnRange::with_len(start, frames(lmbs)))
-            .or_violation()
+            .or_record_violation()
             .unwrap_or(PfnRange::EMPTY)
     }
 

@@ -3,7 +3,7 @@
 use super::{GROUP, GROUP_LMBS, Group, Lmb, Table};
 use core::ops::Range;
 use hotmem::{NodeId, PfnRange, geometry::SECTION_FRAMES};
-use hotmem_invariant::OrViolation;
+use hotmem_invariant::OrRecordViolation;
 
 /// Neighbouring LMBs of one node.
 #[derive(Clone, Copy, Debug)]
@@ -91,9 +91,12 @@ impl Table<'_> {
             }
             end += 1;
             // The construction of the table has checked that the run is addressable.
-            end_pfn = end_pfn.checked_add(self.lmb_size.frames()).or_violation().unwrap_or(end_pfn);
+            end_pfn = end_pfn
+                .checked_add(self.lmb_size.frames())
+                .or_record_violation()
+                .unwrap_or(end_pfn);
         }
-        let range = PfnRange::new(range.start(), end_pfn).or_violation().unwrap_or(range);
+        let range = PfnRange::new(range.start(), end_pfn).or_record_violation().unwrap_or(range);
         Stretch { first_position: first, lmbs: end - first, range, node }
     }
 

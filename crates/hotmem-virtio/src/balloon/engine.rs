@@ -22,7 +22,7 @@ use hotmem::{
     AllocError, AllocRequest, Contents, Frames, LentMemory, Migration, Pfn, PfnRange, Platform,
     Progress,
 };
-use hotmem_invariant::OrViolation;
+use hotmem_invariant::OrRecordViolation;
 
 /// The driver's memory manager. It allocates memory of the engine for one balloon device, and records
 /// the memory that the device holds, in any number of ranges. The record takes one frame for each
@@ -235,7 +235,7 @@ impl<P: Platform> Memory for EngineMemory<'_, P> {
             && let Ok(range) = self.lend_to_balloon(BLOCK)
         {
             // The list has room, and `lend` allocates no frame that lies too high.
-            frames.push(range).or_violation();
+            frames.push(range).or_record_violation();
             return Ok(());
         }
         while frames.room() > 0 {
@@ -246,7 +246,7 @@ impl<P: Platform> Memory for EngineMemory<'_, P> {
             }
             let range = self.lend_to_balloon(1);
             let range = range.map_err(|_| Obstacle::Later(Reason::Other("no free memory")))?;
-            frames.push(range).or_violation();
+            frames.push(range).or_record_violation();
         }
         Ok(())
     }
@@ -260,7 +260,7 @@ impl<P: Platform> Memory for EngineMemory<'_, P> {
                 .and_then(|rest| self.balloon.lowest_in(rest, frames.room() as u64))
             {
                 // The run is at most as long as the room, and its frames were in a list before.
-                frames.push(run).or_violation();
+                frames.push(run).or_record_violation();
                 start = run.end();
             }
             return;
@@ -271,7 +271,7 @@ impl<P: Platform> Memory for EngineMemory<'_, P> {
                 .and_then(|rest| self.balloon.highest_in(rest, frames.room() as u64))
             {
                 // As above.
-                frames.push(run).or_violation();
+                frames.push(run).or_record_violation();
                 end = run.start();
             }
             if !frames.is_empty() {
@@ -284,7 +284,7 @@ impl<P: Platform> Memory for EngineMemory<'_, P> {
         self.needed_frames = self.needed_frames.saturating_sub(frames.len() as u64);
         for range in frames.ranges() {
             // `deflate` has chosen frames of the balloon.
-            self.balloon.free(range).or_violation();
+            self.balloon.free(range).or_record_violation();
         }
         if self.balloon.highest_in(self.range_to_remove, 1).is_none() {
             self.range_to_remove = PfnRange::EMPTY;

@@ -2,7 +2,7 @@
 
 use super::frame_list::FrameList;
 use hotmem::{AllocError, AllocRequest, LentMemory, Pfn, PfnRange, Platform};
-use hotmem_invariant::OrViolation;
+use hotmem_invariant::OrRecordViolation;
 
 /// Frees all that is lent, except for the frames of `kept`.
 pub(super) fn free_all_but<P: Platform>(lender: &mut LentMemory<'_, P>, kept: PfnRange) {
@@ -13,7 +13,7 @@ pub(super) fn free_all_but<P: Platform>(lender: &mut LentMemory<'_, P>, kept: Pf
         let (below, rest) = run.split_at(kept.start());
         let above = rest.split_at(kept.end()).1;
         for part in [below, above].into_iter().filter(|part| !part.is_empty()) {
-            lender.free(part).or_violation();
+            lender.free(part).or_record_violation();
         }
         end = run.start();
     }

@@ -2,7 +2,7 @@
 
 use super::memory::Unplug;
 use hotmem::{Hotplug, Map, Pfn, PfnRange, Platform, State, geometry::SECTION_FRAMES};
-use hotmem_invariant::OrViolation;
+use hotmem_invariant::OrRecordViolation;
 
 /// The minimal size of a search window.
 const MIN_WINDOW_FRAMES: u64 = 64 * SECTION_FRAMES as u64;
@@ -15,7 +15,7 @@ pub(super) fn highest_offline<P: Platform, M: Map>(
     unplug: Unplug,
 ) -> Option<PfnRange> {
     let min_frames = MIN_WINDOW_FRAMES.checked_next_multiple_of(unplug.unit);
-    let frames = unplug.max_frames.max(min_frames.or_violation().unwrap_or(unplug.unit));
+    let frames = unplug.max_frames.max(min_frames.or_record_violation().unwrap_or(unplug.unit));
     let mut remaining = within;
     while !remaining.is_empty() {
         let window = last(remaining, frames);

@@ -7,7 +7,7 @@
 //! number of requests that is logarithmic in the size of the range.
 
 use hotmem::PfnRange;
-use hotmem_invariant::OrViolation;
+use hotmem_invariant::OrRecordViolation;
 
 /// The last range that the device refused by ERROR, and what follows from it for the next request.
 #[derive(Clone, Copy, Debug)]
@@ -66,7 +66,7 @@ pub(super) fn lower_part(range: PfnRange, unit: u64) -> u64 {
     let (first, last) = (range.start().number() / unit, range.end().number() / unit - 1);
     // The highest bit in which the numbers of the first and of the last unit differ. They do differ,
     // because the range has several units.
-    let bit = (first ^ last).checked_ilog2().or_violation().unwrap_or(0);
+    let bit = (first ^ last).checked_ilog2().or_record_violation().unwrap_or(0);
     ((last >> bit << bit) - first) * unit
 }
 

@@ -6,7 +6,7 @@ use crate::config::MAX_BATCH;
 use crate::fault::{Fault, HypercallPurpose};
 use crate::hypervisor::{BatchRefused, Hypervisor};
 use hotmem_addr::Pfn;
-use hotmem_invariant::OrViolation;
+use hotmem_invariant::OrRecordViolation;
 use hotmem_pgtable::{BatchError, Entry, Flags, LocatedEntries, LocatedEntry};
 
 impl<H: Hypervisor, T: MachineTables> XenPv<'_, H, T> {
@@ -18,7 +18,7 @@ impl<H: Hypervisor, T: MachineTables> XenPv<'_, H, T> {
         update: impl Fn(&LocatedEntry) -> MmuUpdate,
     ) -> usize {
         let free = self.buffer.updates.get_mut(self.update_count..self.config.batch);
-        let free = free.or_violation().unwrap_or_default();
+        let free = free.or_record_violation().unwrap_or_default();
         let mut queued = 0;
         for (slot, located) in free.iter_mut().zip(located.each()) {
             *slot = update(&located);
@@ -32,9 +32,9 @@ impl<H: Hypervisor, T: MachineTables> XenPv<'_, H, T> {
     /// the result of the operations, and the number of updates that Xen made.
     fn make_hypercall(&mut self) -> (Result<(), Fault>, Result<usize, BatchRefused>) {
         let updates = self.buffer.updates.get(..core::mem::take(&mut self.update_count));
-        let updates = updates.or_violation().unwrap_or_default();
+        let updates = updates.or_record_violation().unwrap_or_default();
         let ops = self.buffer.ops.get(..core::mem::take(&mut self.op_count));
-        let ops = ops.or_violation().unwrap_or_default();
+        let ops = ops.or_record_violation().unwrap_or_default();
         let (unpinned, updated) = match (ops.is_empty(), updates.is_empty()) {
             (true, true) => (Ok(()), Ok(())),
             (true, false) => (Ok(()), self.xen.mmu_update(updates, DomId::SELF)),
@@ -71,11 +71,11 @@ impl<H: Hypervisor, T: MachineTables> XenPv<'_, H, T> {
     pub(super) fn queue_op(&mut self, op: MmuExtOp) -> Result<(), Fault> {
         if self.op_count == MAX_BATCH {
             let ops = self.buffer.ops.get(..core::mem::take(&mut self.op_count));
-            let ops = ops.or_violation().unwrap_or_default();
+            let ops = ops.or_record_violation().unwrap_or_default();
             let unpinned = self.xen.mmuext_op(ops);
             continue_unpinning(&mut self.xen, ops, unpinned)?;
         }
-        if let Some(next) = self.buffer.ops.get_mut(self.op_count).or_violation() {
+        if let Some(next) = self.buffer.ops.get_mut(self.op_count).or_record_violation() {
             *next = op;
             self.op_count += 1;
         }
@@ -89,7 +89,7 @@ impl<H: Hypervisor, T: MachineTables> XenPv<'_, H, T> {
         if self.update_count == MAX_BATCH {
             self.submit_remaps()?;
         }
-        if let Some(next) = self.buffer.updates.get_mut(self.update_count).or_violation() {
+        if let Some(next) = self.buffer.updates.get_mut(self.update_count).or_record_violation() {
             *next = MmuUpdate::new(addr, Command::Normal, entry.with(Flags::WRITABLE));
             self.update_count += 1;
         }

@@ -9,7 +9,7 @@
 
 use super::{AllocError, AllocRequest, Frames};
 use crate::addr::{Pfn, PfnRange};
-use crate::invariant::OrViolation;
+use crate::invariant::OrRecordViolation;
 use crate::platform::Platform;
 use crate::range_error::RangeError;
 use core::fmt;
@@ -211,7 +211,7 @@ impl<P: Platform> Drop for Allocation<'_, P> {
     fn drop(&mut self) {
         if !self.range.is_empty() {
             // The frames are allocated, and only this value may free them, so this cannot fail.
-            self.frames.free_range_inlined(self.range).or_violation();
+            self.frames.free_range_inlined(self.range).or_record_violation();
             self.frames.count_freed(self.range.frames());
         }
     }

@@ -5,7 +5,7 @@
 use super::{AllocError, AllocRequest, BadRequest, CallContext, Frames, Unit};
 use crate::addr::{Pfn, PfnRange};
 use crate::geometry::BITMAP_WORD_BITS;
-use crate::invariant::OrViolation;
+use crate::invariant::OrRecordViolation;
 use crate::platform::Platform;
 use crate::range_error::RangeError;
 
@@ -94,7 +94,7 @@ impl<'f, P: Platform> CallContext<'f, P> {
             return 0;
         }
         // The pageblock keeps its zone and its node while a frame of it is allocated.
-        let Some(block) = self.words().block_of(frame).or_violation() else { return 0 };
+        let Some(block) = self.words().block_of(frame).or_record_violation() else { return 0 };
         let Some(bitmap) = self.bitmap_of(block) else { return 0 };
         let (start, mut places) = (block.start().number(), frames.iter_mut());
         bitmap.take_many(places.len(), |index| {

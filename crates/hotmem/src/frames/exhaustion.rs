@@ -17,7 +17,7 @@
 //! of its own zones is with the host.
 
 use super::{AllocError, CallContext, Frames};
-use crate::invariant::OrViolation;
+use crate::invariant::OrRecordViolation;
 use crate::platform::Platform;
 use crate::sync::{Ordering, fence, mutant};
 use crate::words::Zone;
@@ -43,7 +43,7 @@ impl<P: Platform> Frames<P> {
             found = search(call);
             found.is_some()
         })?;
-        found.or_violation().ok_or(AllocError::Busy)
+        found.or_record_violation().ok_or(AllocError::Busy)
     }
 
     /// Does the same as [`search_all`](Self::search_all), until `search` returns true. This is one

@@ -3,7 +3,7 @@
 use super::{Group, Hotplug};
 use crate::addr::{Bytes, PfnRange};
 use crate::geometry::SECTION_FRAMES;
-use crate::invariant::OrViolation;
+use crate::invariant::OrRecordViolation;
 use crate::mapping::Map;
 use crate::origin::unique;
 use crate::platform::Platform;
@@ -130,7 +130,7 @@ impl<'f, P: Platform, M: Map> Hotplug<'f, P, M> {
         nodes_vary: bool,
     ) -> RegionId {
         let serial = unique();
-        let region = self.words().region_at_index(index).or_violation();
+        let region = self.words().region_at_index(index).or_record_violation();
         if let Some(Announced { entry, .. }) = region {
             entry.id.store(serial, Ordering::Relaxed);
             group.store(entry);
@@ -188,7 +188,7 @@ impl<'f, P: Platform, M: Map> Hotplug<'f, P, M> {
             Ok(())
         });
         allocated.map_err(AnnounceError::NoMetadata)?;
-        announced.or_violation().ok_or(AnnounceError::NoMetadata(Bytes::ZERO))
+        announced.or_record_violation().ok_or(AnnounceError::NoMetadata(Bytes::ZERO))
     }
 
     /// Always fails under loom: its atomics are not plain memory, so the loom tests make the words

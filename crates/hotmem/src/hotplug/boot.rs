@@ -14,7 +14,7 @@ use super::{BootError, BootMap, Group, Hotplug, State};
 use crate::addr::{Pfn, PfnRange};
 use crate::frames::{Frames, WORD_RESERVE, bitmap_frames, cpu_frames};
 use crate::geometry::{GROUP_FRAMES, SECTION_FRAMES, SECTION_MASK};
-use crate::invariant::{OrViolation, check_invariant};
+use crate::invariant::{OrRecordViolation, check_invariant};
 use crate::mapping::{MAX_TABLE_RESERVE, Map};
 use crate::platform::Platform;
 use crate::sync::Ordering;
@@ -78,7 +78,7 @@ impl<'f, P: Platform, M: Map> Hotplug<'f, P, M> {
         if !unused.is_empty() {
             // These frames are a part of `metadata`, which `bring_region_online` has marked as
             // allocated.
-            frames.free_range(unused).or_violation();
+            frames.free_range(unused).or_record_violation();
         }
         frames.call().clear_low_memory_hints(PfnRange::ALL.split_at(boot_end).0);
         Ok(hotplug)
@@ -98,7 +98,7 @@ impl<'f, P: Platform, M: Map> Hotplug<'f, P, M> {
         let announced = words
             .make_words(region, node, &mut source)
             .and_then(|()| words.announce(region, node_id, true, &mut source));
-        if let Some(index) = announced.or_violation() {
+        if let Some(index) = announced.or_record_violation() {
             words.set_node(region, node);
             self.set_id_and_properties(index, Group::None, false);
         }
@@ -114,7 +114,7 @@ impl<'f, P: Platform, M: Map> Hotplug<'f, P, M> {
         mut memory: PfnRange,
     ) -> Result<PfnRange, BootError> {
         for section_range in region.chunks(SECTION_FRAMES as u64) {
-            let part = self.frames.words().section_part(section_range).or_violation();
+            let part = self.frames.words().section_part(section_range).or_record_violation();
             let Some(SectionPart { section, blocks }) = part else { continue };
             let call = self.frames.call();
             for group in section_range.chunks(GROUP_FRAMES as u64) {
@@ -235,7 +235,7 @@ impl<'f, P: Platform, M: Map> Hotplug<'f, P, M> {
             let mut remaining = block.range().intersection(section_range);
             while let Some(run) = map.free_in(remaining) {
                 // `bring_region_online` has marked these frames as allocated.
-                self.frames.free_range(run).or_violation();
+                self.frames.free_range(run).or_record_violation();
                 remaining = remaining.split_at(run.end()).1;
             }
         }
@@ -280,6 +280,6 @@ fn install_cpus<P: Platform>(
 /// are not metadata.
 fn split_frames(memory: PfnRange, frames: u64) -> Result<(PfnRange, PfnRange), BootError> {
     let first = PfnRange::with_len(memory.start(), frames).filter(|&first| memory.covers(first));
-    let first = first.or_violation().ok_or(BootError::NoMemory)?;
+    let first = first.or_record_violation().ok_or(BootError::NoMemory)?;
     Ok((first, memory.split_at(first.end()).1))
 }

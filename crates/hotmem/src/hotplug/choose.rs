@@ -13,7 +13,7 @@ use super::zone_counts::ByZone;
 use super::zone_part::ZonePart;
 use crate::addr::PfnRange;
 use crate::geometry::PAGEBLOCK_FRAMES;
-use crate::invariant::OrViolation;
+use crate::invariant::OrRecordViolation;
 use crate::mapping::Map;
 use crate::platform::Platform;
 use crate::words::{Announced, Class, NodeId, NodeIndex, RegionIndex, SectionPart, Zone};
@@ -23,10 +23,10 @@ impl<P: Platform, M: Map> Hotplug<'_, P, M> {
     /// Returns the zone, and the part that comes online in it. `planned` is what this request has
     /// already chosen, on all nodes.
     pub(super) fn choose(&self, range: PfnRange, planned: Planned) -> (Zone, PfnRange) {
-        let Some(region) = self.words().announced_at(range.start()).or_violation() else {
+        let Some(region) = self.words().announced_at(range.start()).or_record_violation() else {
             return (Zone::Kernel, range);
         };
-        let Some((node, range)) = self.node_run(range).or_violation() else {
+        let Some((node, range)) = self.node_run(range).or_record_violation() else {
             return (Zone::Kernel, range);
         };
         match self.settings.policy {
@@ -87,7 +87,7 @@ impl<P: Platform, M: Map> Hotplug<'_, P, M> {
                 (range, all.saturating_sub(in_region.movable + planned.movable))
             }
             Group::Dynamic { unit } => {
-                let part = range.chunks(unit).next().or_violation().unwrap_or(range);
+                let part = range.chunks(unit).next().or_record_violation().unwrap_or(range);
                 let unit = part.align_outward(unit).intersection(region.range);
                 // A part on an earlier node may be in the same unit. Whether it is online by now
                 // must not matter: see `partition`.

@@ -5,7 +5,7 @@ use super::boot_map::{BootError, BootMap, BootRange};
 use crate::addr::{Bytes, Pfn, PfnRange};
 use crate::frames::{WORD_RESERVE, bitmap_frames, cpu_frames};
 use crate::geometry::{FRAME_SHIFT, FRAME_SIZE, GROUP_FRAMES, PAGEBLOCK_FRAMES, SECTION_FRAMES};
-use crate::invariant::OrViolation;
+use crate::invariant::OrRecordViolation;
 use crate::outlined::Outlined;
 use crate::words::REACHABLE_END;
 use crate::words::{NodeId, NodeIndex, SectionWords, TooManyNodes};
@@ -170,8 +170,9 @@ impl<'a> FirmwareMap<'a> {
         &self,
         words: &SectionWords,
     ) -> impl Iterator<Item = (PfnRange, NodeIndex)> {
-        self.regions()
-            .filter_map(|(region, node)| Some((region, words.index_of(node).or_violation()?)))
+        self.regions().filter_map(|(region, node)| {
+            Some((region, words.index_of(node).or_record_violation()?))
+        })
     }
 
     /// Returns the node of a frame, and the end of the memory from there that certainly belongs to

@@ -16,7 +16,7 @@ use super::zone_counts::PartRecord;
 use super::zone_part::ZonePart;
 use crate::addr::PfnRange;
 use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES, SECTION_MASK};
-use crate::invariant::OrViolation;
+use crate::invariant::OrRecordViolation;
 use crate::mapping::Map;
 use crate::platform::Platform;
 use crate::words::{Class, NodeIndex, SectionPart, SectionRef, Zone};
@@ -122,7 +122,7 @@ impl<P: Platform, M: Map> Hotplug<'_, P, M> {
         let part = ZonePart::at(zone, section.start(), self.zones.low_end());
         PartRecord::change(self.words(), section.node(self.words()), part, |record| {
             let counted = record.hole_pageblock_frames.checked_add_signed(frames);
-            record.hole_pageblock_frames = counted.or_violation().unwrap_or(0);
+            record.hole_pageblock_frames = counted.or_record_violation().unwrap_or(0);
         });
     }
 }

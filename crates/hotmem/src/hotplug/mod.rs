@@ -98,7 +98,7 @@ pub use zone_part::ZonePart;
 use crate::addr::{Pfn, PfnRange};
 use crate::frames::Frames;
 use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES, is_pageblocks};
-use crate::invariant::OrViolation;
+use crate::invariant::OrRecordViolation;
 use crate::mapping::{AlwaysMapped, Map};
 use crate::origin::InstanceId;
 use crate::platform::Platform;
@@ -245,5 +245,5 @@ fn uniform_run<T: Copy + PartialEq>(
             end = part.end();
         }
     }
-    (PfnRange::new(range.start(), end).or_violation().unwrap_or(range), value)
+    (PfnRange::new(range.start(), end).or_record_violation().unwrap_or(range), value)
 }

@@ -8,7 +8,7 @@ use super::Hotplug;
 use super::zone_part::ZonePart;
 use crate::addr::PfnRange;
 use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES, mask};
-use crate::invariant::OrViolation;
+use crate::invariant::OrRecordViolation;
 use crate::mapping::Map;
 use crate::platform::Platform;
 use crate::sync::Ordering;
@@ -96,7 +96,7 @@ fn for_each_run(
                 }
                 run = next;
             } else {
-                run = PfnRange::new(run.start(), next.end()).or_violation().unwrap_or(next);
+                run = PfnRange::new(run.start(), next.end()).or_record_violation().unwrap_or(next);
             }
         }
     }

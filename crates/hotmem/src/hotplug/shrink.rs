@@ -12,7 +12,7 @@ use crate::addr::{Pfn, PfnRange};
 use crate::blocker::{Blocker, BlockerKind};
 use crate::geometry::{PAGEBLOCK_FRAMES, PFN_LIMIT, SECTION_FRAMES};
 use crate::hooks::Hooks;
-use crate::invariant::OrViolation;
+use crate::invariant::OrRecordViolation;
 use crate::isolate::Isolation;
 use crate::mapping::Map;
 use crate::origin::InstanceId;
@@ -270,7 +270,8 @@ impl<'f, P: Platform> Shrink<'f, P> {
             Ok(range) => {
                 let end =
                     if self.ready_run.is_empty() { range.end() } else { self.ready_run.end() };
-                self.ready_run = PfnRange::new(range.start(), end).or_violation().unwrap_or(range);
+                self.ready_run =
+                    PfnRange::new(range.start(), end).or_record_violation().unwrap_or(range);
                 self.frames_left -= range.frames();
             }
             Err((window, in_use)) => self.give_up(window, in_use, hotplug, hooks),

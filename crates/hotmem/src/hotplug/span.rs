@@ -3,7 +3,7 @@
 use super::Hotplug;
 use super::zone_part::ZonePart;
 use crate::addr::{Pfn, PfnRange};
-use crate::invariant::OrViolation;
+use crate::invariant::OrRecordViolation;
 use crate::mapping::Map;
 use crate::platform::Platform;
 use crate::sync::Ordering;
@@ -26,7 +26,7 @@ impl<P: Platform, M: Map> Hotplug<'_, P, M> {
         let end = last.map(|s| s.last_block(s.available(class)).end());
         match (start, end) {
             (Some(start), Some(end)) => {
-                PfnRange::new(start, end).or_violation().unwrap_or(PfnRange::EMPTY)
+                PfnRange::new(start, end).or_record_violation().unwrap_or(PfnRange::EMPTY)
             }
             _ => PfnRange::EMPTY,
         }

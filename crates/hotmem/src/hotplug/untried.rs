@@ -4,7 +4,7 @@ use super::Hotplug;
 use crate::addr::{Pfn, PfnRange};
 use crate::blocker::{Blocker, BlockerKind};
 use crate::geometry::SECTION_FRAMES;
-use crate::invariant::OrViolation;
+use crate::invariant::OrRecordViolation;
 use crate::mapping::Map;
 use crate::platform::Platform;
 use crate::sync::Ordering;
@@ -110,7 +110,7 @@ impl Untried {
             }
             let mut run = highest;
             for unit in units.rev().skip_while(|unit| unit.end() > highest.start()) {
-                let longer = PfnRange::new(unit.start(), run.end()).or_violation()?;
+                let longer = PfnRange::new(unit.start(), run.end()).or_record_violation()?;
                 if longer.frames() > max_frames
                     || !hotplug.is_online(unit)
                     || !hotplug.is_announced(longer)

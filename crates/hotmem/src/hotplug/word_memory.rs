@@ -5,7 +5,7 @@ use super::Hotplug;
 use crate::addr::{Bytes, Pfn, PfnRange};
 use crate::frames::Frames;
 use crate::geometry::FRAME_SIZE;
-use crate::invariant::OrViolation;
+use crate::invariant::OrRecordViolation;
 use crate::mapping::Map;
 use crate::platform::Platform;
 use crate::words::{
@@ -72,8 +72,9 @@ impl<P: Platform> Drop for ReservedRuns<'_, P> {
     fn drop(&mut self) {
         for len in 1..=MAX_PIECE_FRAMES {
             while let Some(run) = self.pop(len) {
-                let run =
-                    PfnRange::with_len(run, len as u64).or_violation().unwrap_or(PfnRange::EMPTY);
+                let run = PfnRange::with_len(run, len as u64)
+                    .or_record_violation()
+                    .unwrap_or(PfnRange::EMPTY);
                 self.frames.call().free_word_memory(run);
             }
         }
@@ -108,7 +109,7 @@ impl<'f, P: Platform, M: Map> Hotplug<'f, P, M> {
         let needed_bytes = Bytes(needed.frames() * FRAME_SIZE);
         let mut reserved_runs = ReservedRuns::take(self.frames, needed).ok_or(needed_bytes)?;
         let mut source: &mut dyn FrameSource = &mut reserved_runs;
-        let made = make(self.words(), &mut source).or_violation();
+        let made = make(self.words(), &mut source).or_record_violation();
         drop(reserved_runs);
         self.frames.call().fill_reserves();
         made.ok_or(needed_bytes)

@@ -15,7 +15,7 @@ use super::zone_counts::PartRecord;
 use super::zone_part::ZonePart;
 use super::{Hotplug, uniform_run};
 use crate::addr::PfnRange;
-use crate::invariant::OrViolation;
+use crate::invariant::OrRecordViolation;
 use crate::mapping::Map;
 use crate::platform::Platform;
 use crate::sync::Ordering;
@@ -174,12 +174,12 @@ impl<P: Platform, M: Map> Hotplug<'_, P, M> {
         let mut remaining = range;
         // `range` may span several regions, and these may belong to several nodes.
         while !remaining.is_empty()
-            && let Some(region) = self.words().announced_at(remaining.start()).or_violation()
+            && let Some(region) = self.words().announced_at(remaining.start()).or_record_violation()
         {
             let (zone, run) = self.zone_run(remaining.intersection(region.range));
             let part = ZonePart::at(zone, run.start(), self.zones.low_end());
             let run = run.intersection(part.bounds(self.zones.low_end()));
-            if let Some(section) = self.words().section_of(run.start()).or_violation() {
+            if let Some(section) = self.words().section_of(run.start()).or_record_violation() {
                 f(region.entry, section.node(self.words()), part, run);
             }
             remaining = remaining.split_at(run.end()).1;

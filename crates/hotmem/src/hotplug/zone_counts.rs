@@ -3,7 +3,7 @@
 use super::probes::Probes;
 use super::zone_part::ZonePart;
 use crate::addr::{Pfn, PfnRange};
-use crate::invariant::OrViolation;
+use crate::invariant::OrRecordViolation;
 use crate::sync::Ordering;
 use crate::sync::untracked::AtomicU64;
 use crate::words::{Entry, NodeIndex, SectionWords, Zone};
@@ -74,7 +74,7 @@ impl PartRecord {
                 fields.map(|field| field.load(Ordering::Relaxed));
             let spanned = Pfn::new(start).zip(Pfn::new(end));
             let spanned = spanned.and_then(|(start, end)| PfnRange::new(start, end));
-            let spanned = spanned.or_violation().unwrap_or(PfnRange::EMPTY);
+            let spanned = spanned.or_record_violation().unwrap_or(PfnRange::EMPTY);
             PartRecord { spanned, online, holes, hole_pageblock_frames }
         })
     }
@@ -95,7 +95,7 @@ impl PartRecord {
     fn write(self, words: &SectionWords, node: NodeIndex, part: ZonePart) {
         let PartRecord { spanned, online, holes, hole_pageblock_frames } = self;
         // The record was made when the node got its index.
-        if let Some(record) = words.record(node).or_violation() {
+        if let Some(record) = words.record(node).or_record_violation() {
             let (start, end) = (spanned.start().number(), spanned.end().number());
             let fields = [start, end, online, holes, hole_pageblock_frames];
             for (field, value) in record.zones[part as usize].iter().zip(fields) {
@@ -111,7 +111,9 @@ impl PartRecord {
             run
         } else {
             let start = self.spanned.start().min(run.start());
-            PfnRange::new(start, self.spanned.end().max(run.end())).or_violation().unwrap_or(run)
+            PfnRange::new(start, self.spanned.end().max(run.end()))
+                .or_record_violation()
+                .unwrap_or(run)
         };
     }
 

@@ -18,7 +18,7 @@ use crate::addr::{Pfn, PfnRange};
 use crate::blocker::{Blocker, BlockerKind};
 use crate::frames::{CallContext, Metadata, bitmaps_of, descriptor_pageblocks, frames_of_bitmaps};
 use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_PAGEBLOCKS, mask};
-use crate::invariant::OrViolation;
+use crate::invariant::OrRecordViolation;
 use crate::platform::Platform;
 use crate::sync::Ordering;
 use crate::words::{Block, FrameBitmap, SectionPart, SectionRef};
@@ -32,7 +32,7 @@ impl<'f, P: Platform> CallContext<'f, P> {
     pub(super) fn find_blocker(&self, section: SectionRef<'_>, live_mask: u64) -> Option<Blocker> {
         let (mut self_hosted_bitmaps, mut poisoned) = (None, None);
         for bit in (0..SECTION_PAGEBLOCKS).rev().filter(|bit| live_mask >> bit & 1 != 0) {
-            let block = section.block(bit).or_violation()?;
+            let block = section.block(bit).or_record_violation()?;
             let state = block.state().load();
             if !state.is_live() {
                 continue;

@@ -4,7 +4,7 @@ use super::Isolation;
 use crate::addr::PfnRange;
 use crate::frames::{CallContext, Frames};
 use crate::geometry::SECTION_FRAMES;
-use crate::invariant::OrViolation;
+use crate::invariant::OrRecordViolation;
 use crate::platform::Platform;
 use crate::range_error::{RangeError, RangeErrorKind};
 use crate::sync::{Ordering, mutant, sequential, spin_hint};
@@ -106,7 +106,7 @@ impl<'f, P: Platform> CallContext<'f, P> {
                 IsolateOutcome::InFlight => {}
                 outcome => {
                     if outcome == (IsolateOutcome::Flagged { open: true })
-                        && let Some(bitmap) = self.bitmap_of(block).or_violation()
+                        && let Some(bitmap) = self.bitmap_of(block).or_record_violation()
                     {
                         bitmap.isolate();
                     }
@@ -208,7 +208,7 @@ impl<P: Platform> CallContext<'_, P> {
         }
         // Another CPU may have freed parts of the pageblock meanwhile, and made a bitmap for that.
         if !before.is_whole()
-            && let Some(bitmap) = self.bitmap_of(block).or_violation()
+            && let Some(bitmap) = self.bitmap_of(block).or_record_violation()
         {
             if before.is_partly_freed() {
                 self.open_partly_freed(block, bitmap, before);

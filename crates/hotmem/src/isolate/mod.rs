@@ -19,7 +19,7 @@ use crate::addr::{Pfn, PfnRange};
 use crate::blocker::Blocker;
 use crate::frames::Frames;
 use crate::geometry::PAGEBLOCK_FRAMES;
-use crate::invariant::{OrViolation, check_invariant};
+use crate::invariant::{OrRecordViolation, check_invariant};
 use crate::platform::Platform;
 use crate::sync::Ordering;
 use crate::words::SectionPart;
@@ -117,7 +117,7 @@ impl<'f, P: Platform> Isolation<'f, P> {
     pub(crate) fn join(self, above: Isolation<'f, P>) -> Isolation<'f, P> {
         check_invariant(self.range.end() == above.range.start());
         let range = PfnRange::new(self.range.start(), above.range.end());
-        let range = range.or_violation().unwrap_or(self.range);
+        let range = range.or_record_violation().unwrap_or(self.range);
         Isolation { frames: self.frames, range, was_free: self.was_free && above.was_free }
     }
 

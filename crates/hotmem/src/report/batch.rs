@@ -2,7 +2,7 @@
 
 use crate::addr::PfnRange;
 use crate::geometry::PAGEBLOCK_FRAMES;
-use crate::invariant::OrViolation;
+use crate::invariant::OrRecordViolation;
 use crate::origin::InstanceId;
 use crate::token::Token;
 use core::fmt;
@@ -36,7 +36,7 @@ impl Batch {
     }
 
     pub(super) fn push(&mut self, range: PfnRange) {
-        if let Some(place) = self.ranges.get_mut(self.len).or_violation() {
+        if let Some(place) = self.ranges.get_mut(self.len).or_record_violation() {
             *place = range;
             self.len += 1;
         }

@@ -7,7 +7,7 @@ use super::{
 };
 use crate::addr::{Pfn, PfnRange};
 use crate::geometry::{BITMAP_GROUP, PAGEBLOCK_FRAMES, SECTION_FRAMES, SECTION_PAGEBLOCKS, mask};
-use crate::invariant::OrViolation;
+use crate::invariant::OrRecordViolation;
 use crate::sync::Ordering;
 use core::ops::Deref;
 
@@ -75,7 +75,7 @@ impl<'a> SectionRef<'a> {
     #[inline(never)]
     pub(crate) fn range(self) -> PfnRange {
         let range = PfnRange::with_len(self.start(), SECTION_FRAMES as u64);
-        range.or_violation().unwrap_or(PfnRange::EMPTY)
+        range.or_record_violation().unwrap_or(PfnRange::EMPTY)
     }
 
     /// Returns an announced range that overlaps the section, or an empty range if none does.
@@ -143,7 +143,8 @@ impl<'a> SectionRef<'a> {
 
     /// Iterates over the pageblocks in `blocks`.
     pub(crate) fn blocks(self, blocks: u64) -> impl Iterator<Item = Block<'a>> {
-        crate::geometry::bits_of(blocks).filter_map(move |bit| self.block(bit).or_violation())
+        crate::geometry::bits_of(blocks)
+            .filter_map(move |bit| self.block(bit).or_record_violation())
     }
 
     /// Returns the first frame of the group of pageblocks whose bitmaps lie in the same frame of
@@ -156,7 +157,7 @@ impl<'a> SectionRef<'a> {
     #[inline(never)]
     pub(crate) fn pageblocks(self, first: usize, len: usize) -> PfnRange {
         PfnRange::with_len(self.id.block_start(first), (len * PAGEBLOCK_FRAMES) as u64)
-            .or_violation()
+            .or_record_violation()
             .unwrap_or(PfnRange::EMPTY)
     }
 
@@ -276,7 +277,7 @@ impl<'a> Block<'a> {
     #[inline(never)]
     pub(crate) fn range(self) -> PfnRange {
         let range = PfnRange::with_len(self.start(), PAGEBLOCK_FRAMES as u64);
-        range.or_violation().unwrap_or(PfnRange::EMPTY)
+        range.or_record_violation().unwrap_or(PfnRange::EMPTY)
     }
 
     /// Returns the number of `frame` within the pageblock, which must have the frame.

@@ -3,7 +3,7 @@
 
 use super::SectionWords;
 use super::directory::{NodeIndex, NodeSet};
-use crate::invariant::OrViolation;
+use crate::invariant::OrRecordViolation;
 
 /// A NUMA node, by the platform's own number: an ACPI proximity domain or a PAPR associativity
 /// domain, for example. A machine can have [`MAX_NODES`](crate::MAX_NODES) nodes.
@@ -82,7 +82,7 @@ impl SectionWords {
     /// Returns the node that has this index.
     #[inline(never)]
     pub(crate) fn node_of_index(&self, index: NodeIndex) -> NodeId {
-        NodeId(self.numbers.number_of(index).or_violation().unwrap_or(0))
+        NodeId(self.numbers.number_of(index).or_record_violation().unwrap_or(0))
     }
 
     /// Returns whether a node has this index. The index of a section whose memory is absent may

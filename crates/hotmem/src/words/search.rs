@@ -5,7 +5,7 @@ use super::read_count::ReadCount;
 use super::{Class, SectionRef, SectionWords};
 use crate::addr::Pfn;
 use crate::geometry::SECTION_FRAMES;
-use crate::invariant::OrViolation;
+use crate::invariant::OrRecordViolation;
 
 /// A search for the sections of a node that the tree of one class leads to.
 ///
@@ -70,7 +70,7 @@ impl<'a> Search<'a> {
             if id.start() >= self.end {
                 return None;
             }
-            let section = self.words.section(id).or_violation()?;
+            let section = self.words.section(id).or_record_violation()?;
             if !self.only_boot || section.boot_blocks(self.words) != 0 {
                 return Some(section);
             }
@@ -110,7 +110,7 @@ impl<'a> Search<'a> {
         loop {
             let last = (below.checked_sub(1)? / SECTION_FRAMES as u64).min(SECTIONS as u64 - 1);
             let id = self.paths.prev_counting_reads(SectionId::new(last)?, words_read)?;
-            let section = self.words.section(id).or_violation()?;
+            let section = self.words.section(id).or_record_violation()?;
             if !self.only_boot || section.boot_blocks(self.words) != 0 {
                 return Some(section);
             }

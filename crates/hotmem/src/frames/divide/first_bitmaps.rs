@@ -19,7 +19,7 @@ use crate::addr::{Pfn, PfnRange};
 use crate::frames::CallContext;
 use crate::frames::request::AllocRequest;
 use crate::geometry::{BITMAP_GROUP, NEIGHBOURHOOD_FRAMES, SECTION_PAGEBLOCKS, mask};
-use crate::invariant::OrViolation;
+use crate::invariant::OrRecordViolation;
 use crate::platform::Platform;
 use crate::sync::Ordering;
 use crate::words::{BitmapFrame, Block, FrameBitmap, Grain, SectionPart, SectionRef};
@@ -69,7 +69,7 @@ impl<'f, P: Platform> CallContext<'f, P> {
                 let (unused, _) = last_frames(run, installed);
                 if !unused.is_empty() {
                     // This call has just allocated the frames, so freeing them cannot fail.
-                    self.frames.free_range(unused).or_violation();
+                    self.frames.free_range(unused).or_record_violation();
                 }
                 0
             }

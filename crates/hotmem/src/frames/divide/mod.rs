@@ -12,7 +12,7 @@ mod first_bitmaps;
 use super::call::CallContext;
 use crate::addr::Pfn;
 use crate::geometry::{BITMAP_GROUP, PAGEBLOCK_FRAMES, SECTION_PAGEBLOCKS};
-use crate::invariant::OrViolation;
+use crate::invariant::OrRecordViolation;
 use crate::platform::Platform;
 use crate::sync::{Ordering, fence};
 use crate::words::{Block, DirectMap, FrameBitmap, SectionRef};
@@ -36,7 +36,8 @@ impl<'f, P: Platform> CallContext<'f, P> {
     pub(super) fn divide(&self, block: Block<'_>, kept_frames: Range<usize>) {
         let (below, above) = (0..kept_frames.start, kept_frames.end..PAGEBLOCK_FRAMES);
         let spare = if below.len() > above.len() { below } else { above };
-        let Some((bitmap, bitmap_frames)) = self.bitmap_or_install(block, spare).or_violation()
+        let Some((bitmap, bitmap_frames)) =
+            self.bitmap_or_install(block, spare).or_record_violation()
         else {
             return;
         };
@@ -70,7 +71,7 @@ impl<'f, P: Platform> CallContext<'f, P> {
     #[cfg(not(loom))]
     pub(crate) fn divide_as_taken(&self, block: Block<'_>) {
         // `bring_region_online` has set the bitmaps of the section.
-        if let Some(bitmap) = block.lasting_bitmap().or_violation() {
+        if let Some(bitmap) = block.lasting_bitmap().or_record_violation() {
             bitmap.write(0..PAGEBLOCK_FRAMES, 0..0);
             block.state().set_divided();
             self.open_written(block, bitmap);

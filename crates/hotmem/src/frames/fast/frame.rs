@@ -3,7 +3,7 @@
 use super::frame_or_none::FrameOrNone;
 use crate::addr::Pfn;
 use crate::frames::Frames;
-use crate::invariant::OrViolation;
+use crate::invariant::OrRecordViolation;
 use crate::platform::Platform;
 use crate::sync::Ordering;
 use crate::words::{Grain, Zone};
@@ -42,7 +42,9 @@ impl<P: Platform> Frames<P> {
         let bitmap = section.bitmaps.lasting(bit);
         let taken_frame = bitmap.and_then(|bitmap| bitmap.take_frame_of(zone, &cpu.last_change));
         let Some((word, frame, is_last)) = taken_frame else { return FrameOrNone::NONE };
-        if !is_last && let Some(word) = section.bitmaps.lasting_word(bit, word).or_violation() {
+        if !is_last
+            && let Some(word) = section.bitmaps.lasting_word(bit, word).or_record_violation()
+        {
             // This call still owns the frame.
             self.move_cursor_within(hint, zone, word);
         }

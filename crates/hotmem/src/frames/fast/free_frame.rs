@@ -8,7 +8,7 @@ use crate::addr::Pfn;
 use crate::frames::Frames;
 use crate::frames::cpu_record::Cpu;
 use crate::geometry::{BITMAP_WORD_BITS, PAGEBLOCK_FRAMES};
-use crate::invariant::OrViolation;
+use crate::invariant::OrRecordViolation;
 use crate::platform::Platform;
 use crate::sync::mutant;
 use crate::words::{FreedBits, Section, WordPtr, hint_at};
@@ -115,7 +115,7 @@ impl<P: Platform> Frames<P> {
     #[inline(never)]
     fn make_freed_findable(&self, cpu: &Cpu, frame: Pfn) -> FreeOutcome {
         let call = self.call_that_hides(cpu);
-        if let Some(block) = self.words.block_of(frame).or_violation() {
+        if let Some(block) = self.words.block_of(frame).or_record_violation() {
             call.make_word_findable(block, bit_of(frame).0);
         }
         FreeOutcome::Freed

@@ -8,7 +8,7 @@ use super::frame_or_none::FrameOrNone;
 use super::free_frame::FreeOutcome;
 use crate::addr::Pfn;
 use crate::frames::Frames;
-use crate::invariant::OrViolation;
+use crate::invariant::OrRecordViolation;
 use crate::platform::Platform;
 use crate::sync::{Ordering, mutant, sequential};
 use crate::words::{BeforePublish, Section, Zone};
@@ -81,7 +81,7 @@ impl<P: Platform> Frames<P> {
     /// If the pageblock is isolated or has poison, allocates another one.
     #[inline(never)]
     fn hand_out_pageblock(&self, start: Pfn, zone: Zone) -> FrameOrNone {
-        let Some(block) = self.words.block_of(start).or_violation() else {
+        let Some(block) = self.words.block_of(start).or_record_violation() else {
             return FrameOrNone::NONE;
         };
         let call = self.call();
@@ -96,7 +96,7 @@ impl<P: Platform> Frames<P> {
     /// allocates another one.
     #[cold]
     fn refuse_pageblock(&self, start: Pfn, zone: Zone) -> FrameOrNone {
-        if let Some(block) = self.words.block_of(start).or_violation() {
+        if let Some(block) = self.words.block_of(start).or_record_violation() {
             let call = self.call();
             let owned = call.take_back_stale(block.section(), block.mask());
             if owned != 0 {
@@ -140,7 +140,7 @@ impl<P: Platform> Frames<P> {
     /// Publishes a pageblock that was allocated as a whole, in the general way.
     #[inline(never)]
     fn publish_pageblock(&self, start: Pfn) -> FreeOutcome {
-        let Some(block) = self.words.block_of(start).or_violation() else {
+        let Some(block) = self.words.block_of(start).or_record_violation() else {
             return FreeOutcome::Freed;
         };
         if block.is_free() {
@@ -155,7 +155,7 @@ impl<P: Platform> Frames<P> {
     /// Completes a publish. `before` is the value of `free` before the publish.
     #[inline(never)]
     fn finish_publish(&self, start: Pfn, before: u64) -> FreeOutcome {
-        if let Some(block) = self.words.block_of(start).or_violation() {
+        if let Some(block) = self.words.block_of(start).or_record_violation() {
             let call = self.call();
             call.make_published_findable(block.section(), block.mask(), before);
             call.complete_publish(block);

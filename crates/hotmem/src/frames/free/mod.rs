@@ -12,7 +12,7 @@ use super::call::CallContext;
 use crate::addr::{Pfn, PfnRange};
 use crate::frames::fast::FreeOutcome;
 use crate::geometry::{BITMAP_WORD_BITS, PAGEBLOCK_FRAMES, count_ones, is_pageblocks};
-use crate::invariant::OrViolation;
+use crate::invariant::OrRecordViolation;
 use crate::platform::Platform;
 use crate::range_error::{RangeError, RangeErrorKind};
 use crate::sync::Ordering;
@@ -101,7 +101,8 @@ impl<'f, P: Platform> CallContext<'f, P> {
         let mut unpublished = (first.section(), 0);
         for block_range in range.chunks(PAGEBLOCK_FRAMES as u64) {
             // `check_allocated` has checked that all sections have words.
-            let Some(block) = self.words().block_of(block_range.start()).or_violation() else {
+            let Some(block) = self.words().block_of(block_range.start()).or_record_violation()
+            else {
                 continue;
             };
             let first = block.offset_of(block_range.start());
@@ -254,7 +255,7 @@ impl<'f, P: Platform> CallContext<'f, P> {
         let mut freed = Ok(());
         for (word, bits) in bitmap_words_of(frames) {
             if self.free_bits(block, bitmap, word, bits).is_none() {
-                let range = range_of_bits(block.start(), word, bits).or_violation();
+                let range = range_of_bits(block.start(), word, bits).or_record_violation();
                 freed = refused(range.unwrap_or(block_range));
                 break;
             }
@@ -283,8 +284,8 @@ impl<'f, P: Platform> CallContext<'f, P> {
 
     /// Frees again the frames of `bits` in one word. The caller must have just taken them.
     pub(super) fn put_back_bits(&self, block: Block<'_>, word: usize, bits: u64) {
-        if let Some(bitmap) = self.bitmap_of(block).or_violation() {
-            self.free_bits(block, bitmap, word, bits).or_violation();
+        if let Some(bitmap) = self.bitmap_of(block).or_record_violation() {
+            self.free_bits(block, bitmap, word, bits).or_record_violation();
         }
     }
 

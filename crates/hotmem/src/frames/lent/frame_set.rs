@@ -8,7 +8,7 @@
 use crate::addr::{Pfn, PfnRange};
 use crate::frames::{AllocRequest, Frames};
 use crate::geometry::{FRAME_SIZE, PFN_LIMIT};
-use crate::invariant::OrViolation;
+use crate::invariant::OrRecordViolation;
 use crate::platform::Platform;
 use core::ops::Range;
 
@@ -371,9 +371,9 @@ fn new_node<P: Platform>(memory: &Frames<P>) -> Option<Pfn> {
 }
 
 fn free_node<P: Platform>(memory: &Frames<P>, node: Pfn) {
-    let range = PfnRange::with_len(node, 1).or_violation();
+    let range = PfnRange::with_len(node, 1).or_record_violation();
     // The set has allocated the frame, so freeing it cannot fail.
-    range.and_then(|range| memory.call().fill_and_free(range).or_violation());
+    range.and_then(|range| memory.call().fill_and_free(range).or_record_violation());
 }
 
 fn pointer<P: Platform>(memory: &Frames<P>, node: Pfn, index: usize) -> *mut u64 {

@@ -9,7 +9,7 @@ use super::frame_set::FrameSet;
 use crate::addr::{Pfn, PfnRange};
 use crate::frames::{AllocError, AllocRequest, Frames};
 use crate::geometry::PAGEBLOCK_FRAMES;
-use crate::invariant::OrViolation;
+use crate::invariant::OrRecordViolation;
 use crate::platform::Platform;
 use crate::range_error::{RangeError, RangeErrorKind};
 use core::fmt;
@@ -110,7 +110,7 @@ impl<'f, P: Platform> LentMemory<'f, P> {
                 self.frames.call().end_lending(part);
             }
             // The record has said that the frames are allocated.
-            self.frames.call().fill_and_free(part).or_violation();
+            self.frames.call().fill_and_free(part).or_record_violation();
             self.frames.count_freed(part.frames());
         }
         Ok(())

@@ -14,7 +14,7 @@
 
 use crate::addr::PfnRange;
 use crate::frames::{CallContext, MAX_PINS};
-use crate::invariant::OrViolation;
+use crate::invariant::OrRecordViolation;
 use crate::platform::Platform;
 use crate::range_error::{RangeError, RangeErrorKind};
 use crate::sync::{AtomicU64, Ordering, fence, mutant, spin_hint};
@@ -94,7 +94,7 @@ impl<'f, P: Platform> CallContext<'f, P> {
     /// Ends the mark of [`lend`](Self::lend) of the pageblock of `frames`: the host has returned all
     /// frames of it that the caller had lent. The caller still owns `frames`.
     pub(crate) fn end_lending(&self, frames: PfnRange) {
-        if let Some(block) = self.words().block_of(frames.start()).or_violation() {
+        if let Some(block) = self.words().block_of(frames.start()).or_record_violation() {
             block.state().end_lending();
         }
     }

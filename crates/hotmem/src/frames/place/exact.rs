@@ -5,7 +5,7 @@ use crate::frames::CallContext;
 use crate::frames::suitable::is_on_required_node;
 use crate::frames::{AllocError, AllocRequest, Frames};
 use crate::geometry::{BITMAP_WORDS, PAGEBLOCK_FRAMES};
-use crate::invariant::OrViolation;
+use crate::invariant::OrRecordViolation;
 use crate::platform::Platform;
 use crate::words::{Block, FrameBitmap, NodeId, Zone, bitmap_words_of};
 use core::ops::Range;
@@ -30,7 +30,7 @@ impl<P: Platform> Frames<P> {
         request: &AllocRequest,
     ) -> Result<PfnRange, AllocError> {
         let range = PfnRange::with_len(start, request.frames)
-            .or_violation()
+            .or_record_violation()
             .ok_or(AllocError::OutOfMemory)?;
         if !self.words.covers(range) {
             return Err(AllocError::NotFree(range));
@@ -54,7 +54,7 @@ impl<P: Platform> Frames<P> {
                 let taken = range.split_at(block_range.start()).0;
                 if !taken.is_empty() {
                     // This call has just allocated these frames, so freeing them cannot fail.
-                    self.free_range(taken).or_violation();
+                    self.free_range(taken).or_record_violation();
                 }
                 return Err(AllocError::NotFree(block_range));
             }

@@ -30,7 +30,7 @@ use super::Metadata;
 use super::call::CallContext;
 use crate::addr::{Pfn, PfnRange};
 use crate::geometry::{BITMAP_WORD_BITS, PAGEBLOCK_FRAMES};
-use crate::invariant::OrViolation;
+use crate::invariant::OrRecordViolation;
 use crate::outlined::Outlined;
 use crate::platform::Platform;
 use crate::range_error::RangeErrorKind;
@@ -87,7 +87,7 @@ impl<'f, P: Platform> CallContext<'f, P> {
         let (word, bit) = word_and_bit(block.offset_of(frame));
         if self.take_frame(block, block.offset_of(frame)) {
             block.state().poison();
-            if let Some(bitmap) = self.bitmap_of(block).or_violation() {
+            if let Some(bitmap) = self.bitmap_of(block).or_record_violation() {
                 bitmap.poison(word);
             }
             return true;
@@ -197,8 +197,9 @@ impl<'f, P: Platform> CallContext<'f, P> {
         self.withdraw_reported(block.section(), block.mask());
         let is_poisoned = |offset: usize| poisoned().any(|frame| block.offset_of(frame) == offset);
         let spare = (0..PAGEBLOCK_FRAMES).rev().find(|&offset| !is_poisoned(offset));
-        let bitmap =
-            spare.and_then(|spare| self.bitmap_or_install(block, spare..spare + 1).or_violation());
+        let bitmap = spare.and_then(|spare| {
+            self.bitmap_or_install(block, spare..spare + 1).or_record_violation()
+        });
         // The bitmap is missing if all frames are poisoned.
         let Some((bitmap, bitmap_frames)) = bitmap else {
             block.state().set_divided_with_poison();
@@ -241,7 +242,7 @@ impl<'f, P: Platform> CallContext<'f, P> {
                     .frames
                     .poison
                     .state_of(frame)
-                    .or_violation()
+                    .or_record_violation()
                     .unwrap_or(Poisoned::InUse));
             }
             spin_hint();
@@ -263,7 +264,7 @@ impl<'f, P: Platform> CallContext<'f, P> {
             page = self.take_for_words(1);
             // The frame was not written to, so it still has the contents of free memory; and this
             // call has just allocated it, so freeing it cannot fail.
-            self.frames.free_range(first).or_violation();
+            self.frames.free_range(first).or_record_violation();
         }
         let Some(page) = page else { return false };
         // SAFETY: the frame was allocated, and stays allocated for ever.

@@ -2,7 +2,7 @@
 
 use crate::addr::{Pfn, PfnRange};
 use crate::frames::{AllocError, AllocRequest, CallContext};
-use crate::invariant::OrViolation;
+use crate::invariant::OrRecordViolation;
 use crate::platform::Platform;
 use crate::range_error::{RangeError, RangeErrorKind};
 use crate::words::Zone;
@@ -72,7 +72,7 @@ impl<'f, P: Platform> CallContext<'f, P> {
         let rest = self.fill_table_reserve_from(run);
         if !rest.is_empty() {
             // The caller owns these frames, so freeing them cannot fail.
-            self.fill_and_free(rest).or_violation();
+            self.fill_and_free(rest).or_record_violation();
         }
     }
 
@@ -103,7 +103,7 @@ impl<'f, P: Platform> CallContext<'f, P> {
             self.note_metadata(other);
             let is_replaced = self.frames.table_reserve.replace(frame, other.start());
             let unused = if is_replaced { PfnRange::with_len(frame, 1) } else { Some(other) };
-            self.fill_and_free(unused.unwrap_or(other)).or_violation();
+            self.fill_and_free(unused.unwrap_or(other)).or_record_violation();
         }
     }
 

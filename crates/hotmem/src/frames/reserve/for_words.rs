@@ -4,7 +4,7 @@ use super::word_reserve::store_run;
 use crate::addr::PfnRange;
 use crate::frames::CallContext;
 use crate::frames::{AllocRequest, Metadata};
-use crate::invariant::OrViolation;
+use crate::invariant::OrRecordViolation;
 use crate::platform::Platform;
 use crate::words::{SectionRef, Zone};
 
@@ -20,7 +20,7 @@ impl<'f, P: Platform> CallContext<'f, P> {
         let Some(block) = lowest.filter(|_| missing_frames != 0) else { return owned };
         #[allow(clippy::cast_possible_truncation, reason = "less than a pageblock")]
         self.divide(block, 0..missing_frames as usize);
-        let taken = PfnRange::with_len(block.range().start(), missing_frames).or_violation();
+        let taken = PfnRange::with_len(block.range().start(), missing_frames).or_record_violation();
         let taken = taken.unwrap_or(PfnRange::EMPTY);
         self.note_metadata(taken);
         let rest = self.fill_word_reserve_from(taken);
@@ -67,7 +67,7 @@ impl<'f, P: Platform> CallContext<'f, P> {
     pub(crate) fn free_word_memory(&self, run: PfnRange) {
         if !self.frames.word_reserve.store(run) {
             // `take_for_words` has allocated the run, so freeing it cannot fail.
-            self.fill_and_free(run).or_violation();
+            self.fill_and_free(run).or_record_violation();
         }
     }
 
@@ -113,7 +113,7 @@ impl<'f, P: Platform> CallContext<'f, P> {
             let Some(other) = self.allocate_for_words(run.frames()) else { break };
             store_run(slot, other.start());
             // The run was allocated for the reserve, so freeing it cannot fail.
-            self.fill_and_free(run).or_violation();
+            self.fill_and_free(run).or_record_violation();
         }
         self.move_table_reserve_out_of(range);
     }

@@ -8,7 +8,7 @@ use crate::frames::order::SearchStep;
 use crate::frames::runs::{aligned_starts, runs_of};
 use crate::frames::suitable::is_on_required_node;
 use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES, SECTION_MASK, SECTION_PAGEBLOCKS, mask};
-use crate::invariant::OrViolation;
+use crate::invariant::OrRecordViolation;
 use crate::platform::Platform;
 use crate::sync::{Ordering, mutant};
 use crate::words::{Block, Class, Search, SectionRef, SectionWords, Zone};
@@ -192,7 +192,9 @@ impl<'f, P: Platform> CallContext<'f, P> {
             {
                 for (claimed, blocks) in run.words().take_while(|&(claimed, _)| claimed < i) {
                     mutant!("a failed wide claim keeps its first word" => if claimed == 0 { continue });
-                    if let Some(section) = run.section.above(self.words(), claimed).or_violation() {
+                    if let Some(section) =
+                        run.section.above(self.words(), claimed).or_record_violation()
+                    {
                         self.publish_blocks(section, blocks);
                     }
                 }

@@ -15,7 +15,7 @@ use super::order::SearchStep;
 use super::{AllocError, AllocRequest, Frames};
 use crate::addr::PfnRange;
 use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_PAGEBLOCKS};
-use crate::invariant::OrViolation;
+use crate::invariant::OrRecordViolation;
 use crate::platform::Platform;
 use crate::words::Grain;
 use claim_runs::Run;
@@ -90,15 +90,15 @@ impl<'f, P: Platform> CallContext<'f, P> {
     /// The caller owns `run`.
     fn hand_out_run(&self, run: Run<'_>, request: &AllocRequest) -> Option<PfnRange> {
         let block_of_run = |i: usize| run.block(self.words(), i);
-        let frames_of_last =
-            usize::try_from(request.frames).or_violation()? - (run.blocks - 1) * PAGEBLOCK_FRAMES;
+        let frames_of_last = usize::try_from(request.frames).or_record_violation()?
+            - (run.blocks - 1) * PAGEBLOCK_FRAMES;
         let whole_blocks =
             if frames_of_last < PAGEBLOCK_FRAMES { run.blocks - 1 } else { run.blocks };
         (0..whole_blocks)
-            .filter_map(|i| block_of_run(i).or_violation())
+            .filter_map(|i| block_of_run(i).or_record_violation())
             .for_each(|block| self.hand_out(block));
         if whole_blocks < run.blocks
-            && let Some(last_block) = block_of_run(whole_blocks).or_violation()
+            && let Some(last_block) = block_of_run(whole_blocks).or_record_violation()
         {
             last_block.set_grain(Grain::Frame);
             self.divide(last_block, 0..frames_of_last);
@@ -108,6 +108,6 @@ impl<'f, P: Platform> CallContext<'f, P> {
                 self.set_block_hint(last_block, last_block.zone(), Grain::Frame);
             }
         }
-        PfnRange::with_len(block_of_run(0)?.start(), request.frames).or_violation()
+        PfnRange::with_len(block_of_run(0)?.start(), request.frames).or_record_violation()
     }
 }

@@ -17,7 +17,7 @@
 //! pageblock, and does the same when it finds the flag.
 
 use crate::frames::CallContext;
-use crate::invariant::OrViolation;
+use crate::invariant::OrRecordViolation;
 use crate::platform::Platform;
 use crate::sync::{mutant, sequential};
 use crate::words::{Block, SectionRef};
@@ -77,7 +77,7 @@ impl<'f, P: Platform> CallContext<'f, P> {
             }
             // The caller owns the pageblock as if it had allocated it.
             None => {
-                self.frames.free_range(block.range()).or_violation();
+                self.frames.free_range(block.range()).or_record_violation();
                 false
             }
         }

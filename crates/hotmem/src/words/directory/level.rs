@@ -3,14 +3,14 @@
 
 use super::pieces::PART_WORDS;
 use crate::geometry::mask;
-use crate::invariant::OrViolation;
+use crate::invariant::OrRecordViolation;
 use crate::sync::{AtomicU64, Ordering, fence, mutant};
 use crate::words::ReadCount;
 
 /// Makes sure that a bit is set. Returns whether it was clear.
 #[inline]
 pub(super) fn set_bit(words: &[AtomicU64], bit: usize) -> bool {
-    let Some(word) = words.get(bit / 64).or_violation() else { return false };
+    let Some(word) = words.get(bit / 64).or_record_violation() else { return false };
     let mask = 1 << (bit % 64);
     let is_clear = word.load(Ordering::Relaxed) & mask == 0;
     if is_clear {
@@ -23,7 +23,7 @@ pub(super) fn set_bit(words: &[AtomicU64], bit: usize) -> bool {
 
 /// Clears a bit, if it is set, and then calls `look_again`, which may set it again.
 pub(super) fn clear_bit(words: &[AtomicU64], bit: usize, look_again: impl FnOnce()) {
-    let Some(word) = words.get(bit / 64).or_violation() else { return };
+    let Some(word) = words.get(bit / 64).or_record_violation() else { return };
     let mask = 1 << (bit % 64);
     if word.load(Ordering::Relaxed) & mask == 0 {
         return;

@@ -3,7 +3,7 @@
 use super::Directory;
 use super::id::{NodeIndex, NodeSet, SectionId};
 use super::sizes::NODE_INDEX_BITS;
-use crate::invariant::OrViolation;
+use crate::invariant::OrRecordViolation;
 use crate::sync::{Ordering, fence, mutant};
 use crate::words::{Class, Zone};
 
@@ -27,8 +27,8 @@ impl Directory {
     /// reads the word finds the new node, because it reads the node after it has set the bit. So
     /// its path is in the tree of the new node.
     pub(crate) fn set_node(&self, id: SectionId, node: NodeIndex) {
-        let Some(header) = self.chunk_header(id.chunk()).or_violation() else { return };
-        let Some(section) = self.section(id).or_violation() else { return };
+        let Some(header) = self.chunk_header(id.chunk()).or_record_violation() else { return };
+        let Some(section) = self.section(id).or_record_violation() else { return };
         if header.node(id.index_in_chunk()) == node {
             return;
         }

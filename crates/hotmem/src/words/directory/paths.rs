@@ -29,7 +29,7 @@ use super::sizes::{CHUNK_SECTIONS, LEAF_CHUNKS, NODE_INDEX_BITS, ROOT_LEAVES};
 use super::{Directory, NodeIndex, SectionId};
 use crate::addr::Pfn;
 use crate::geometry::mask;
-use crate::invariant::OrViolation;
+use crate::invariant::OrRecordViolation;
 use crate::sync::{AtomicU64, Ordering, fence, mutant};
 use crate::words::{Class, ReadCount};
 
@@ -53,7 +53,7 @@ impl Directory {
     /// section nonempty.
     pub(crate) fn set_path(&self, class: Class, id: SectionId) {
         fence(Ordering::SeqCst); // pairs with the fences in `clear_bit` and `clear_section_bit`
-        let Some(header) = self.chunk_header(id.chunk()).or_violation() else { return };
+        let Some(header) = self.chunk_header(id.chunk()).or_record_violation() else { return };
         let tree = core::slice::from_ref(&header.tree[class.index()]);
         mutant!("a path stops at a set bit" => if !set_bit(tree, id.index_in_chunk()) { return });
         set_bit(tree, id.index_in_chunk());
@@ -64,7 +64,7 @@ impl Directory {
         // The part exists: the control path makes the pieces of a node before a section belongs to
         // the node.
         let (leaf, chunk_in_leaf) = (chunk / LEAF_CHUNKS, chunk % LEAF_CHUNKS);
-        if let Some(part) = self.part(node, leaf).or_violation() {
+        if let Some(part) = self.part(node, leaf).or_record_violation() {
             set_bit(part.words(class), chunk_in_leaf);
         }
         self.set_leaf(class, node, leaf);
@@ -72,7 +72,7 @@ impl Directory {
 
     fn set_leaf(&self, class: Class, node: NodeIndex, leaf: usize) {
         if ROOT_LEAVES > 1
-            && let Some(record) = self.record(node).or_violation()
+            && let Some(record) = self.record(node).or_record_violation()
         {
             set_bit(record.top(class), leaf);
         }
@@ -93,7 +93,9 @@ impl Directory {
     /// set.
     #[inline(never)]
     pub(crate) fn clear_section_bit(&self, class: Class, id: SectionId) -> bool {
-        let Some(header) = self.chunk_header(id.chunk()).or_violation() else { return false };
+        let Some(header) = self.chunk_header(id.chunk()).or_record_violation() else {
+            return false;
+        };
         let tree = &header.tree[class.index()];
         mutant!("hiding a section hides all sections of its chunk" => {
             tree.store(0, Ordering::SeqCst);
