@@ -74,7 +74,9 @@ fn extract(names: &[String]) -> io::Result<Vec<String>> {
             fs::remove_dir_all(dir.join(&package))?;
         }
         let mut tar = Command::new("tar");
-        let status = tar.arg("-xzf").arg(&archive).arg("-C").arg(&dir).status()?;
+        // All files in archives have the same time of modification, so without new times cargo would
+        // take the build of an earlier package for this one's.
+        let status = tar.args(["--touch", "-xzf"]).arg(&archive).arg("-C").arg(&dir).status()?;
         if !status.success() {
             return Err(io::Error::other(format!("{}: {status}", archive.display())));
         }
