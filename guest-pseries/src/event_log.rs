@@ -1,8 +1,8 @@
 //! Reads RTAS event logs of version 6 (PAPR 10.3), which contain the host's requests.
 //! `check-exception` writes the logs.
 //!
-//! A log may be truncated, of another version or invalid. For each case there is another error, and
-//! no log makes the reader panic.
+//! A log may be truncated, of another version or invalid. Each case has its own error, and no log
+//! makes the reader panic.
 
 use core::fmt;
 use hotmem_dlpar::{Change, DrcIndex, LmbSelection, Request};
@@ -65,7 +65,7 @@ pub enum Resource {
 /// How a hotplug event names a resource.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Identifier {
-    /// The resource of the connector with a name, which this reader ignores.
+    /// The resource is named by the name of its connector. This reader does not read the name.
     Name,
     /// The resource of the connector with this index.
     Index(DrcIndex),

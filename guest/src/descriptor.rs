@@ -2,7 +2,7 @@
 //! memory.
 //!
 //! The guest describes persistent memory and RAM by this descriptor. `hotmem bench memmap` writes
-//! the same words in an ordinary process, so that both measure the same work.
+//! the same words in an ordinary process, so that its times can be compared with those of the guest.
 
 use crate::layout::{DESCRIPTOR_BYTES, DESCRIPTOR_MAP_BASE};
 use crate::to_usize;
@@ -17,8 +17,8 @@ use hotmem_memmap::{Compound, Describe, Frame, Kind, MapLayout, Role, SectionFie
 pub struct Page {
     /// The section, the zone and the node of the frame, and the bits [`RESERVED`] and [`HEAD`].
     pub flags: u64,
-    /// The owner's address. In a tail: [`TAIL`], and the address of the head's descriptor unless
-    /// the tail is shared.
+    /// The owner's address. In a tail: [`TAIL`], and the address of the head's descriptor, unless the
+    /// tail lies in a page of descriptors that many compounds share.
     pub owner: u64,
     /// Data of the owner.
     pub owner_data: u64,

@@ -8,9 +8,9 @@ use crate::table::Table;
 #[derive(Clone, Copy, Debug)]
 pub struct PropertyValue<'t> {
     table: &'t Table<'t>,
-    /// Whether this is the value of the lookup arrays.
+    /// Whether this is the value of `ibm,associativity-lookup-arrays`.
     is_lookup_arrays: bool,
-    /// Whether the LMBs that the open request has taken are assigned.
+    /// Whether this value lists the LMBs of the open request as assigned.
     is_assigning: bool,
 }
 

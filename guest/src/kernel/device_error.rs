@@ -16,7 +16,7 @@ pub(crate) enum DeviceError {
     Entropy(&'static str),
     /// A balloon cannot be started.
     Balloon(balloon::InitError),
-    /// The engine refuses a reporter for the balloon.
+    /// The engine refuses to report free pages to the balloon.
     Reporter(ReporterError),
 }
 

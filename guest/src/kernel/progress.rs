@@ -8,8 +8,8 @@ use hotmem_guest::watchdog::Watchdog;
 /// The watchdog of the run. It records the kernel's current step, and detects a step that hangs.
 pub(crate) static WATCHDOG: Watchdog = Watchdog::new();
 
-/// The number of timer ticks in a second. At each tick the watchdog counts, and devices and slots
-/// are polled in case an interrupt was lost.
+/// The number of timer ticks in a second. At each tick the watchdog counts, and devices and the
+/// slots of DIMMs are polled in case an interrupt was lost.
 pub(crate) const TICKS: u32 = 20;
 /// The number of timer ticks in a second if a device cannot interrupt and must be polled.
 pub(crate) const TICKS_WITHOUT_IRQ: u32 = 100;
@@ -18,7 +18,7 @@ pub(crate) const TICKS_WITHOUT_IRQ: u32 = 100;
 pub(crate) struct NoTimer;
 
 /// Starts the timer with `per_second` ticks in a second, and sets the watchdog's limit. Uses the
-/// 8254 if it can interrupt, and otherwise the timer of the local APIC, which must be open.
+/// 8254 if it can interrupt, and otherwise the timer of the local APIC, whose registers must be mapped.
 pub(crate) fn start_ticking(per_second: u32, options: &Options) -> Result<(), NoTimer> {
     WATCHDOG.set_limit(options.watchdog_seconds.saturating_mul(per_second));
     let ticks = pic::exists() && pit::tick_at(per_second);

@@ -77,8 +77,8 @@ impl TestedKernel {
         println!("{}: the size was reached after a busy device", self.0.name);
     }
 
-    /// Returns the median of several times from the host's request to the first allocation in the
-    /// plugged memory. Before each request, the kernel must have nothing to do and halt its CPU.
+    /// Plugs memory several times, and measures each time how long it takes from the host's request to
+    /// the first allocation in that memory. Returns the median. Before each request, the kernel must have nothing to do and halt its CPU.
     pub(crate) fn first_allocation(self) -> Duration {
         let _lock = ONE_MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
         let mut times = self.0.first_allocations(9).unwrap();
@@ -102,8 +102,8 @@ impl TestedKernel {
         Ok(boot_memory)
     }
 
-    /// Boots a machine that the kernel does not support: the kernel's own machine without a device,
-    /// after `change`. Returns the reason for which the kernel refuses the machine.
+    /// Boots the kernel on its own machine without a device, which `change` has altered so that the
+    /// kernel does not support it. Returns the reason for which the kernel refuses the machine.
     pub(crate) fn refuses(self, change: impl FnOnce(Config) -> Config) -> String {
         let _lock = ONE_MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
         match Vm::start(&change(self.0.config(Bytes::ZERO))).and_then(Vm::finish) {
@@ -169,7 +169,7 @@ impl TestedKernel {
         vm.wait("boot", booted_with).unwrap();
         vm.resize(memory).unwrap();
         vm.wait("the use", verified).unwrap();
-        // The kernel ends when the host requests one step.
+        // A request for a size of one step tells the kernel to end, so the last request is for two.
         let sizes = (2..memory.0 / step.0).rev().map(|steps| Bytes(steps * step.0));
         let times = sizes.map(|size| vm.resize(size).unwrap().recognised).collect::<Vec<_>>();
         end(vm).unwrap();
@@ -228,7 +228,7 @@ impl TestedKernel {
         vm.wait("the use", verified).unwrap();
         vm.request(Bytes::ZERO).unwrap();
         let ((reason, still_plugged), _) = vm.wait("the blocker", pending).unwrap();
-        // Used memory of at most the size of boot memory may be in boot memory.
+        // Some of the used memory may lie in boot memory, at most as much as there is.
         let min = Bytes(Bytes::gib(1).0.saturating_sub(self.0.boot_memory.0));
         assert!(
             still_plugged >= min && still_plugged <= memory,
@@ -258,8 +258,8 @@ impl TestedKernel {
         vm.wait("boot", booted_with).unwrap();
         vm.resize(memory).unwrap();
         let (used, _) = vm.wait("the use", verified).unwrap();
-        // The kernel begins to wait for a request. What it allocates for that and never frees must
-        // not keep memory plugged.
+        // Wait until the kernel has allocated what it needs to wait for a request: the test also asks
+        // whether these allocations keep memory plugged.
         sleep(Duration::from_secs(1));
         vm.request(Bytes::ZERO).unwrap();
         let ((reason, still_plugged), _) = vm.wait("the blocker", pending).unwrap();

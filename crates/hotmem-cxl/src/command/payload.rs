@@ -22,7 +22,8 @@ pub mod opcode {
     pub const RELEASE: u16 = 0x4803;
 }
 
-/// Lets the logs of information and of dynamic capacity, which share a vector, interrupt by MSI.
+/// The policy that lets two logs interrupt by MSI, with the same vector: that of information (byte 0)
+/// and that of dynamic capacity (byte 4).
 pub const INTERRUPT_POLICY: [u8; 5] = [1, 0, 0, 0, 1];
 
 /// Returns the payload of Get Event Records for the log of dynamic capacity.

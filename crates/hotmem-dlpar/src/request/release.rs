@@ -132,14 +132,15 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
         };
         let (released, rest) = match removal.split_at(end) {
             Ok(parts) => parts,
-            // The descriptors of the part that stays were removed, so it is added again. Its poisoned
-            // frames stay poisoned.
+            // The removal cannot be split. So all of it is committed, and the part that stays is added
+            // again, because its descriptors were removed. Its poisoned frames stay poisoned.
             Err(removal) => {
                 let stays = removal.range().split_at(end).1;
                 let node = machine.hotplug.frames().node_of(stays.start());
                 machine.hotplug.commit_remove_except(removal, stays);
                 let described = machine.hotplug.add(AddRequest { node, ..stays.into() });
-                // Memory that is about to be released may be absent as well.
+                // If the request adds memory, this memory is about to be released anyway, so it does no
+                // harm that it is absent.
                 if let Err(error) = described
                     && self.request.change == Change::Remove
                 {
@@ -180,8 +181,8 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
             self.not_released(Error::Connector(error), position, table, machine);
             return;
         }
-        // The LMB cannot be used, because it was added and cannot be released, or because it stays
-        // isolated.
+        // The LMB is lost. If an addition is being undone, its memory is removed already, and its
+        // connector cannot be released. If the request removes memory, its connector stays isolated.
         self.cursor = position + 1;
         self.commit_if_last(position, table, machine);
         table.set_connector_only(position, true);

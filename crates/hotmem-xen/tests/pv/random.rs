@@ -20,8 +20,8 @@ proptest! {
         for (page, (flags, is_kernel_data)) in pages {
             let flags = Flags::from_bits_retain((flags & 3) << 5 | flags >> 2 << 1);
             let page_flags = flags | Flags::PRESENT | Flags::USER;
-            // An entry that is not present holds data of the kernel. It must not contain a frame
-            // number, because Xen would treat the entry as an attack.
+            // An entry that is not present holds data of the kernel. Its address bits must not be those
+            // of a frame: Xen takes such an entry for an attack by L1TF.
             let entry = match (granted == Some(page), is_kernel_data && !protect) {
                 (true, _) => Entry::new(frame, page_flags | GRANT),
                 (false, true) => Entry::from_bits(flags.bits() | 8),

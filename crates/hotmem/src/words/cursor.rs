@@ -2,11 +2,11 @@
 //! from.
 //!
 //! A word records its first frame and the zone of its frames, so that an allocation needs only this
-//! pointer, and no look-up. If the cursor is old, the word either refuses the allocation or still
-//! has frames that may be taken.
+//! pointer, and no look-up. The word may have changed its zone or gone offline since the cursor was
+//! set. Then it refuses the allocation. Otherwise its free frames may be taken.
 //!
-//! **What a cursor hides.** Free frames of the word that a cursor points to need not be findable in
-//! another way: a search that has found no other frame looks at the cursors of all CPUs. So the
+//! **What a cursor hides.** The trees and hints need not lead to the free frames of the word that a
+//! cursor points to: a search that has found no other frame looks at the cursors of all CPUs. So the
 //! code that moves a cursor checks whether some frames of the previous word may be taken; if so, it
 //! makes these frames findable (`CallContext::move_cursor`).
 //!
@@ -33,7 +33,7 @@ impl Cursor {
     }
 
     /// Takes the first free frame of the word, if it is of `zone` and has no flags. Returns the
-    /// frame's number. `last_change` is the caller's.
+    /// frame's number. `last_change` is the record of the calling CPU.
     #[inline]
     pub(crate) fn take(&self, zone: Zone, last_change: &LastChange) -> Option<u64> {
         self.word()?.take_frame_of(zone, last_change)
@@ -45,8 +45,9 @@ impl Cursor {
         self.word().is_some_and(|word| word.offers_frame_of(zone))
     }
 
-    /// Returns whether the cursor points to this word. `SeqCst`: the caller has freed frames of the
-    /// word, and code that moves the cursor reads the word afterwards.
+    /// Returns whether the cursor points to this word. The caller has freed frames of the word.
+    /// `SeqCst`: either this load sees that the cursor was moved, or the code that moves it sees the
+    /// freed frames, so that one of the two makes them findable.
     #[inline]
     pub(crate) fn points_to(&self, word: WordPtr) -> bool {
         sequential();
@@ -62,12 +63,12 @@ impl Cursor {
     /// taken, returns the first frame of the previous word: the caller must then make these frames
     /// findable.
     ///
-    /// The caller must have counted a hiding step, because free frames of the previous word are
-    /// hidden for a moment.
+    /// The caller must have counted a hiding step, so that a search that misses the free frames of the
+    /// previous word for a moment knows that it must look again.
     ///
     /// `SeqCst`: Release pairs with the Acquire of [`take`](Self::take), which so sees the bitmaps
-    /// initialised. A free that found the cursor at the previous word set its bits before, so that
-    /// this call sees them.
+    /// initialised. A free sets the bits of its frames before it reads the cursor. So if it still found
+    /// the cursor at the previous word, this call sees these bits.
     pub(crate) fn swap(&self, to: Option<WordPtr>) -> Option<Pfn> {
         let old = self.0.swap(to.map_or(null_mut(), |word| word.0), Ordering::SeqCst);
         mutant!("no look at the previous word of a cursor" => return None);

@@ -85,8 +85,8 @@ impl SectionWords {
         NodeId(self.numbers.number_of(index).or_record_violation().unwrap_or(0))
     }
 
-    /// Returns whether a node has this index. The index of a section whose memory is absent may
-    /// belong to another node by now.
+    /// Returns whether a node has this index. Compare nodes by this function and not by their indices: a
+    /// section whose memory is absent keeps its old index, which another node may have got since.
     #[inline]
     pub(crate) fn is_node(&self, index: NodeIndex, node: NodeId) -> bool {
         self.numbers.number_of(index) == Some(node.0)

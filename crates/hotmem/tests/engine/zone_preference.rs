@@ -25,7 +25,7 @@ fn boot<'f, P: Platform>(
 /// Boots an instance with low memory, allocates there, and then adds memory above the boundary.
 fn boot_and_plug<'f, P: Platform>(frames: &'f Frames<P>, memory: &Memory) -> Hotplug<'f, P> {
     let mut hotplug = boot(frames, memory, range(0, LOW_END), LOW_END);
-    // Make low memory the CPU's hints.
+    // After this, the CPU's hints lead to low memory.
     for request in [AllocRequest::frames(1), AllocRequest::frames(PAGEBLOCK)] {
         let allocated = frames.alloc_range(request).unwrap();
         assert!(is_low(allocated));
@@ -113,7 +113,7 @@ fn a_request_with_a_bound_finds_low_memory() {
         let low = allocate_all(&frames, AllocRequest::frames(len).within(..pfn(LOW_END)));
         assert!(!low.is_empty() && low.iter().all(|&allocated| is_low(allocated)), "{len}");
         assert!(!is_low(frames.alloc_range(AllocRequest::frames(len)).unwrap()));
-        // A request with a higher bound also takes memory above the boundary, after low memory.
+        // Low memory is used up, so a request with a higher bound gets memory above the boundary.
         let within = allocate_all(
             &frames,
             AllocRequest::frames(len).within(..pfn(MEMORY_FRAMES - PAGEBLOCK)),
@@ -148,13 +148,13 @@ fn all_low_memory_is_left_to_requests_with_a_bound() {
             held.push(allocated);
         }
     }
-    // Only bitmap frames of the sections above the boundary may lie in low memory.
+    // The sections above the boundary may have their bitmaps in low memory, a frame for each section.
     let bitmaps = usize::try_from((MEMORY_FRAMES - LOW_END) / SECTION).unwrap();
     assert!(allocate_all(&frames, low).len() + bitmaps >= all_low_frames);
 }
 
 #[test]
-fn boot_memory_on_both_sides_is_used_from_above_the_boundary() {
+fn boot_memory_above_the_boundary_is_used_before_that_below() {
     for len in lengths() {
         let (frames, memory) = (Frames::new(OneCpu), Memory::new(MEMORY_FRAMES));
         let _hotplug = boot(&frames, &memory, range(0, MEMORY_FRAMES), LOW_END);

@@ -1,15 +1,15 @@
 //! Sets and clears the hints of nodes: for each node and CPU, the pageblock from which the CPU's last
 //! request near that node was served.
 //!
-//! A request that names a node does not change the hints of its CPU, which are for the memory that
-//! the CPU uses without a search. Without a hint of its own, each such request would divide a
-//! pageblock, and its free would publish the pageblock again. So each node remembers a pageblock
+//! The hints of a CPU are the pageblocks from which it allocates without a search. A request that names
+//! a node must not replace them. If such requests had no hint at all, each would divide a free
+//! pageblock, and its free would make the pageblock whole again. So each node remembers a pageblock
 //! for each of a few CPUs, and a free by such a CPU leaves this pageblock divided.
 //!
 //! Unlike the hint of a CPU, the hint of a node hides nothing: the `partial` bit of its pageblock
-//! stays set, so that all searches find its free frames. But only the hint leads to a pageblock that
-//! stays divided although all its frames are free, so
-//! [`hinted_blocks`](CallContext::hinted_blocks) includes it.
+//! stays set, so that all searches find its free frames. One case differs: a pageblock that stays
+//! divided although all its frames are free. Neither `partial` nor `free` leads to it, so
+//! [`hinted_blocks`](CallContext::hinted_blocks) includes the hints of nodes.
 
 use crate::frames::AllocRequest;
 use crate::frames::CallContext;
@@ -48,10 +48,10 @@ impl<'f, P: Platform> CallContext<'f, P> {
         let hint = self.node_hint(block.node(self.words()), zone, request.grain());
         let Some(hint) = hint else { return };
         self.start_hiding();
-        // Release: the end of the hiding step passes it on to the searches that must see the hint.
+        // Release: a search that sees the end of the hiding step also sees this store.
         self.frames.has_node_hints.store(1, Ordering::Release);
-        // `SeqCst`: as in `set_block_hint`. If a free has read the old hint, and so has left the
-        // former pageblock divided, the code below sees the bits that it set.
+        // `SeqCst`: as in `set_block_hint`. If a free has read the old hint, it has left the former
+        // pageblock divided. Then the code below sees the bits that the free has set.
         let former = hint.swap(block.to_hint(), Ordering::SeqCst);
         mutant!("the former pageblock of a node's hint stays divided" => return);
         if former != block.to_hint() {
@@ -59,8 +59,8 @@ impl<'f, P: Platform> CallContext<'f, P> {
         }
     }
 
-    /// Returns whether a pageblock of which the caller has freed frames is this CPU's hint in the
-    /// pageblock's node.
+    /// Returns whether `block` is this CPU's hint in the node of `block`. The caller has freed frames of
+    /// it.
     pub(in crate::frames) fn is_node_hint(&self, block: Block<'_>) -> bool {
         if !self.has_node_hints() {
             return false;

@@ -11,7 +11,7 @@ use core::ops::Range;
 /// The number of frames in a word of these bitmaps.
 const WORD_BITS: usize = if SECTION_FRAMES < 64 { SECTION_FRAMES } else { 64 };
 
-/// The bitmaps of the sections that had such frames at boot, the lowest section first.
+/// A bitmap for each section that had frames at boot that are no RAM, the lowest section first.
 pub(in crate::frames) struct NotRamBitmaps {
     sections: AtomicPtr<SectionMap>,
     count: AtomicUsize,
@@ -104,7 +104,7 @@ impl NotRamBitmaps {
     }
 
     /// Calls `access` for each word of the bitmaps of `range`, with the bits of the frames of
-    /// `range`. Returns how many bits the results have in all. Skips sections without a bitmap.
+    /// `range`. Returns the number of bits that are set in all results. Skips sections without a bitmap.
     fn access(&self, range: PfnRange, access: fn(&AtomicU64, u64) -> u64) -> u64 {
         let mut ones = 0;
         for section_range in range.chunks(SECTION_FRAMES as u64) {
