@@ -5,7 +5,7 @@ use hotmem_cxl::Registers;
 /// How a component behaves.
 #[derive(Clone, Debug)]
 pub(crate) struct Behaviour {
-    /// The number of reads of a control after which a decoder is committed or freed.
+    /// How often the control register of a decoder must be read until the decoder is committed or freed.
     pub(crate) delay: u32,
     /// Sets the error bit instead of committing.
     pub(crate) refuses: bool,

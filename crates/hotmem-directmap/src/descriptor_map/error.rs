@@ -1,4 +1,4 @@
-//! The errors of mapping pages of the descriptor map.
+//! The errors of mapping pages of the descriptor map, the virtual array of descriptors.
 
 use core::fmt;
 

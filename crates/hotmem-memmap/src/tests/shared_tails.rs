@@ -1,4 +1,4 @@
-//! Tests tails that compounds share.
+//! Tests pages of tails that several compounds share.
 
 use super::*;
 use hotmem_addr::Bytes;

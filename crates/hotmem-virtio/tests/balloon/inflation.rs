@@ -30,7 +30,7 @@ fn every_size_is_reached_by_requests_of_256_frames() {
 }
 
 #[test]
-fn actual_is_written_for_a_device_that_was_used_before() {
+fn the_field_actual_is_written_for_a_device_that_was_used_before() {
     let mut setup = Setup::new(NO_FEATURES, 0, TestMemory::new(0, 16));
     assert_eq!(setup.device.actual_pages, 99);
     assert_eq!(setup.step(), Step::Ready(Ok(Action::SetActual(0))));
@@ -196,7 +196,7 @@ fn frames_that_must_leave_are_replaced_and_the_balloon_is_never_too_small() {
 }
 
 #[test]
-fn an_inflation_without_a_frame_stops_the_driver() {
+fn an_empty_range_from_the_kernel_stops_the_driver() {
     let mut setup = Setup::new(NO_FEATURES, 512, TestMemory::new(0, 1024));
     setup.memory.gives_no_frame = true;
     let failure = Failure::WrongRange(PfnRange::EMPTY);

@@ -24,7 +24,7 @@ pub(super) fn aligned_starts(base: usize, align: usize) -> u64 {
     // The pattern has every `align`-th bit set: it is the word of 64 ones, divided by the word of
     // `align` ones.
     let pattern = u64::MAX.checked_div(mask(align)).unwrap_or(0);
-    // In tests, words have fewer bits, so `base` may not be a multiple of `align`.
+    // The small geometry has words of fewer bits, so `base` may not be a multiple of `align`.
     pattern << (base.wrapping_neg() & (align - 1))
 }
 

@@ -1,4 +1,4 @@
-//! Counts frames by their state, lists metadata, and checks all of it.
+//! Counts frames by their state, lists the engine's own metadata, and checks that both are consistent.
 
 mod allocated;
 mod bloom_filter;
