@@ -969,9 +969,9 @@ uint64_t hotmem_balloon_accept(uint64_t offered,
 // HOTMEM_BALLOON_FEATURES (`hotmem_balloon_accept`). `options` may be NULL.
 //
 // # Errors
-// HOTMEM_EFAULT. HOTMEM_EINVAL: an argument is invalid, or free memory must keep a
-// pattern (HOTMEM_POISON) that a host with these features could overwrite. HOTMEM_EALREADY: `b` has a driver already, or the instance has another
-// reporter.
+// HOTMEM_EFAULT. HOTMEM_EINVAL: an argument is invalid, or free memory must keep a pattern
+// (HOTMEM_POISON) that a host with these features could overwrite. HOTMEM_EALREADY: `b` has a driver
+// already, or the instance has another reporter.
 //
 // # Safety
 // `b` is NULL or a `struct hotmem_balloon` that was filled with zeroes at first. `h` is NULL or a
@@ -1039,8 +1039,8 @@ int32_t hotmem_balloon_migrate(struct hotmem_balloon *b,
 
 // Requests `frames` frames back from the balloon, because the kernel runs out of memory. 0 ends
 // the request. Call this when an allocation fails, and before you refuse to plug memory because no
-// memory is free. After this call, call `hotmem_balloon_step` until the balloon has become smaller, and then
-// try the allocation again. The lowest frames come back first. The balloon is deflated only if
+// memory is free. After this call, call `hotmem_balloon_step` until the balloon has become smaller,
+// and then try the allocation again. The lowest frames come back first. The balloon is deflated only if
 // VIRTIO_BALLOON_F_DEFLATE_ON_OOM is negotiated. Hinted memory comes back in any case.
 //
 // # Errors

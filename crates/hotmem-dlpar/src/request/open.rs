@@ -161,7 +161,8 @@ impl<'f, P: Platform> OpenRequest<'f, P> {
     }
 
     /// Returns the first LMB at or above the cursor, within the [span](Self::span), whose bit is set in
-    /// the mask that `mask_of` returns for its group. All taken LMBs lie in the span, so a request for few LMBs reads few groups.
+    /// the mask that `mask_of` returns for its group. All taken LMBs lie in the span, so a
+    /// request for few LMBs reads few groups.
     pub(super) fn next(&self, table: &Table<'_>, mask_of: impl Fn(&Group) -> u64) -> Option<u32> {
         let Range { start, end } = self.span();
         table.next_in(self.cursor.max(start)..end, mask_of)

@@ -81,7 +81,7 @@ impl<P: Platform> Frames<P> {
     }
 }
 
-impl<'f, P: Platform> CallContext<'f, P> {
+impl<P: Platform> CallContext<'_, P> {
     /// Takes frames for `frames` from the pageblock that `frame` was allocated from. Returns their
     /// number.
     fn take_more_in_pageblock(

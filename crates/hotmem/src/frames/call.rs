@@ -1,11 +1,11 @@
 //! One call of the allocator: the context that all its steps share.
 //!
 //! While a CPU divides a pageblock, joins its frames to a whole pageblock again, or moves it from one
-//! CPU's hint to another, searches cannot find the pageblock, although it has free frames. An operation that hides memory for a moment is a
-//! *hiding step*. Each CPU counts the hiding steps that it has started and those that it has ended,
-//! so that a search that found nothing knows whether it may have missed memory (see
-//! `exhaustion.rs`). All steps of one call count as one hiding step, however many places hide
-//! memory.
+//! CPU's hint to another, searches cannot find the pageblock, although it has free frames. An operation
+//! that hides memory for a moment is a *hiding step*. Each CPU counts the hiding steps that it has
+//! started and those that it has ended, so that a search that found nothing knows whether it may have
+//! missed memory (see `exhaustion.rs`). All steps of one call count as one hiding step, however many of
+//! them hide memory.
 
 use super::Frames;
 use super::cpu_record::Cpu;
@@ -16,8 +16,8 @@ use core::cell::Cell;
 /// One call of the allocator by one CPU. Every part of the allocator but its fast paths is a method
 /// of this type.
 ///
-/// Between the first [`start_hiding`](CallContext::start_hiding) and the drop of the call, searches of other
-/// CPUs may miss the memory that the call hides.
+/// Between the first [`start_hiding`](CallContext::start_hiding) and the drop of the context, searches
+/// of other CPUs may miss the memory that the call hides.
 pub(crate) struct CallContext<'f, P> {
     pub(crate) frames: &'f Frames<P>,
     /// The record of the CPU on which the call began. A caller that is moved to another CPU
@@ -52,8 +52,8 @@ impl<'f, P> CallContext<'f, P> {
         &self.frames.words
     }
 
-    /// Counts the start of a hiding step, unless the call has counted one that has not ended. The
-    /// caller calls this *before* the step that hides memory.
+    /// Counts the start of a hiding step, unless the call has counted one already. The caller calls
+    /// this *before* the step that hides memory.
     #[inline]
     pub(crate) fn start_hiding(&self) {
         if !self.is_hiding.replace(true) {
@@ -62,7 +62,7 @@ impl<'f, P> CallContext<'f, P> {
     }
 
     /// Ends the call, and returns the number of hiding steps that it has counted, 0 or 1.
-    pub(crate) fn end(self) -> u32 {
+    pub(super) fn end(self) -> u32 {
         u32::from(self.is_hiding.get())
     }
 }

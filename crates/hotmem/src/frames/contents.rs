@@ -53,7 +53,7 @@ impl<P> Frames<P> {
     }
 }
 
-impl<'f, P: Platform> CallContext<'f, P> {
+impl<P: Platform> CallContext<'_, P> {
     /// Fills `range` with the contents of free memory, then frees it as
     /// [`free_range`](Frames::free_range) does.
     ///

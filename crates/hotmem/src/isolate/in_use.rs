@@ -23,7 +23,7 @@ use crate::platform::Platform;
 use crate::sync::Ordering;
 use crate::words::{Block, FrameBitmap, SectionPart, SectionRef};
 
-impl<'f, P: Platform> CallContext<'f, P> {
+impl<P: Platform> CallContext<'_, P> {
     /// Returns what keeps a section's isolated pageblocks from being drained. `live_mask` has a bit
     /// for each pageblock to look at. Looks at the highest pageblock first. Names a poisoned frame in
     /// use only if no other frame is in use, and self-hosted bitmaps only if nothing else is in use.

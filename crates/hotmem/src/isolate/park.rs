@@ -57,7 +57,7 @@ impl<P: Platform> Frames<P> {
     }
 }
 
-impl<'f, P: Platform> CallContext<'f, P> {
+impl<P: Platform> CallContext<'_, P> {
     /// Returns a parked range that has memory of one of these zones.
     pub(crate) fn parked_in(&self, zones: &[Zone]) -> Option<PfnRange> {
         self.frames.parked().ranges().find(|&range| {

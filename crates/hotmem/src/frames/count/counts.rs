@@ -65,7 +65,7 @@ impl<P: Platform> Frames<P> {
     }
 }
 
-impl<'f, P: Platform> CallContext<'f, P> {
+impl<P: Platform> CallContext<'_, P> {
     /// Counts the frames that hold frame bitmaps.
     fn count_bitmap_frames(&self) -> u64 {
         let direct_map = self.frames.direct_map();

@@ -8,7 +8,7 @@ use crate::platform::Platform;
 use crate::sync::Ordering;
 use crate::words::{Class, SectionRef, Zone};
 
-impl<'f, P: Platform> CallContext<'f, P> {
+impl<P: Platform> CallContext<'_, P> {
     /// Checks that `needed` frames of these zones are free. If fewer are, returns their number as
     /// the error.
     ///

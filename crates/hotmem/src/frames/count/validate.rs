@@ -67,7 +67,7 @@ impl<P: Platform> Frames<P> {
     }
 }
 
-impl<'f, P: Platform> CallContext<'f, P> {
+impl<P: Platform> CallContext<'_, P> {
     fn validate_block(&self, block: Block<'_>) -> Result<(), Inconsistency> {
         let has_bit =
             |word: &crate::sync::AtomicU64| word.load(Ordering::Acquire) & block.mask() != 0;

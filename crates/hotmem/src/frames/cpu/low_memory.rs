@@ -39,7 +39,7 @@ impl<P: Platform> Frames<P> {
     }
 }
 
-impl<'f, P: Platform> CallContext<'f, P> {
+impl<P: Platform> CallContext<'_, P> {
     /// Returns the end of low memory, a multiple of a section; 0 if there is no low memory.
     pub(crate) fn low_end(&self) -> Pfn {
         Pfn::new(self.frames.last_low_hint() * PAGEBLOCK_FRAMES as u64).unwrap_or(Pfn::ZERO)

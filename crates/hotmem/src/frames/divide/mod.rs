@@ -18,7 +18,7 @@ use crate::sync::{Ordering, fence};
 use crate::words::{Block, DirectMap, FrameBitmap, SectionRef};
 use core::ops::Range;
 
-impl<'f, P: Platform> CallContext<'f, P> {
+impl<P: Platform> CallContext<'_, P> {
     /// Allocates `block` as a whole: marks all its frames as taken. The caller owns `block`.
     #[inline(never)]
     pub(super) fn hand_out(&self, block: Block<'_>) {

@@ -22,7 +22,7 @@ use crate::platform::Platform;
 use crate::sync::{Ordering, mutant, sequential};
 use crate::words::{Block, BlockState, Class, FrameBitmap, FreedBits, Grain, Hint};
 
-impl<'f, P: Platform> CallContext<'f, P> {
+impl<P: Platform> CallContext<'_, P> {
     /// Completes a free that has set bits of a word: quarantines poisoned frames, publishes the
     /// pageblock, or makes the word findable.
     #[inline(never)]

@@ -68,7 +68,7 @@ impl<P: Platform> Frames<P> {
     }
 }
 
-impl<'f, P: Platform> CallContext<'f, P> {
+impl<P: Platform> CallContext<'_, P> {
     /// Frees one frame that the fast path cannot free. The word of the frame in the bitmap is held
     /// or has a flag, or the bitmap is not a lasting one.
     fn free_frame_slowly(&self, frame: PfnRange) -> Result<(), RangeError> {

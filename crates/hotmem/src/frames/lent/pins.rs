@@ -24,7 +24,7 @@ use crate::words::{Block, FrameBitmap, SectionPart, SectionRef};
 /// After that, the pin fails as "busy".
 const ATTEMPTS: usize = if cfg!(loom) { 2 } else { 1000 };
 
-impl<'f, P> CallContext<'f, P> {
+impl<P> CallContext<'_, P> {
     fn first_pinned(&self, range: PfnRange) -> Option<PfnRange> {
         self.frames.pins.ranges().map(|pin| pin.intersection(range)).find(|part| !part.is_empty())
     }

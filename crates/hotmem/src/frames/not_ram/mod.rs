@@ -32,7 +32,7 @@ impl<P> Frames<P> {
     }
 }
 
-impl<'f, P> CallContext<'f, P> {
+impl<P> CallContext<'_, P> {
     /// Records that `range`, which lies in sections with a bitmap, is no RAM. Boot only.
     #[cfg(not(loom))]
     pub(crate) fn record_not_ram(&self, range: PfnRange) {

@@ -27,7 +27,7 @@ impl<P: Platform> Frames<P> {
     }
 }
 
-impl<'f, P: Platform> CallContext<'f, P> {
+impl<P: Platform> CallContext<'_, P> {
     /// Takes the lowest suitable run of free frames at or above `from`.
     fn take_free_run(&self, request: &AllocRequest, from: Pfn) -> Option<PfnRange> {
         let lowest = request.lower_bound.max(from);

@@ -63,7 +63,7 @@ impl<P: Platform> Frames<P> {
     }
 }
 
-impl<'f, P: Platform> CallContext<'f, P> {
+impl<P: Platform> CallContext<'_, P> {
     /// Returns the part of a pageblock that `block_range` covers, if its zone, its node and its
     /// kind of memory suit the request.
     fn part(&self, block_range: PfnRange, request: &AllocRequest) -> Option<BlockPart<'_>> {

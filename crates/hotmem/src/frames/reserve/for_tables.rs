@@ -77,7 +77,8 @@ impl<'f, P: Platform> CallContext<'f, P> {
     }
 
     /// Puts the first frames of `memory` into the table reserve, as many as are missing there, up
-    /// to a poisoned frame. Returns the rest of `memory`. The caller owns `memory`, which is kernel memory.
+    /// to a poisoned frame. Returns the rest of `memory`. The caller owns `memory`, which is kernel
+    /// memory.
     pub(crate) fn fill_table_reserve_from(&self, memory: PfnRange) -> PfnRange {
         let mut rest = memory;
         for frame in memory.chunks(1) {

@@ -16,7 +16,7 @@ const MAX_BLOCKS: usize = 8;
 /// The number of sections without pageblocks of its grain that the same search reads.
 const MAX_SECTIONS: usize = 64;
 
-impl<'f, P: Platform> CallContext<'f, P> {
+impl<P: Platform> CallContext<'_, P> {
     /// Allocates from a partly free pageblock to which a tree leads. For a request of several frames,
     /// this is the tree of those pageblocks that may have runs. The search begins at `start`, and
     /// continues at `step.from` after the last section. If `grain` is given, tries at most

@@ -10,7 +10,7 @@ use crate::platform::Platform;
 use crate::words::{Block, FrameBitmap, bitmap_words_of};
 use core::ops::Range;
 
-impl<'f, P: Platform> CallContext<'f, P> {
+impl<P: Platform> CallContext<'_, P> {
     /// Takes a suitable run of free frames for `request` out of `block`, if there is one.
     pub(crate) fn take(&self, block: Block<'_>, request: &AllocRequest) -> Option<Pfn> {
         let any_frame = request.unrestricted_unit() == Some(Unit::Frame);

@@ -26,7 +26,7 @@ use crate::platform::Platform;
 use crate::sync::{Ordering, mutant};
 use crate::words::{Block, Class, FrameBitmap};
 
-impl<'f, P: Platform> CallContext<'f, P> {
+impl<P: Platform> CallContext<'_, P> {
     /// Hides a divided pageblock from searches for runs, unless two neighbouring frames of a word of
     /// its bitmap are free.
     pub(super) fn hide_from_run_searches(&self, block: Block<'_>, bitmap: &FrameBitmap) {

@@ -22,7 +22,7 @@ use crate::platform::Platform;
 use crate::sync::{mutant, sequential};
 use crate::words::{Block, SectionRef};
 
-impl<'f, P: Platform> CallContext<'f, P> {
+impl<P: Platform> CallContext<'_, P> {
     /// Claims the free pageblocks among `wanted`, which so are no longer reported. Returns the claimed
     /// pageblocks.
     #[inline(never)]
