@@ -94,7 +94,7 @@ pub(in crate::bench) trait ThreadState {
     fn free(&mut self, frame: u64, order: u32);
 
     /// Allocates `count` runs of 2^`order` frames, and appends them to `held`.
-    #[inline]
+    #[inline(always)]
     fn take(&mut self, order: u32, count: u64, held: &mut Vec<u64>) {
         for _ in 0..count {
             held.push(alloc_until_some(|| self.alloc(order)));
@@ -102,7 +102,7 @@ pub(in crate::bench) trait ThreadState {
     }
 
     /// Frees all allocations in `held`, and leaves `held` empty.
-    #[inline]
+    #[inline(always)]
     fn free_all(&mut self, order: u32, held: &mut Vec<u64>) {
         for frame in held.drain(..) {
             self.free(frame, order);

@@ -170,17 +170,22 @@ impl<A: Allocator> Traffic<'_, A> {
 
     /// Runs about this many operations. Returns their number and the time that they took.
     ///
-    /// Passes the orders of a frame and of a huge page as constants, as a kernel does.
+    /// The orders of a frame and of a huge page are constants, as in a kernel.
     fn run(&mut self, operations: u64) -> (Duration, u64) {
         match self.case.order {
-            0 => self.run_order(0, operations),
-            HUGE_PAGE_ORDER => self.run_order(HUGE_PAGE_ORDER, operations),
-            order => self.run_order(order, operations),
+            0 => self.run_order(|| 0, operations),
+            HUGE_PAGE_ORDER => self.run_order(|| HUGE_PAGE_ORDER, operations),
+            order => self.run_order(move || order, operations),
         }
     }
 
-    #[inline(always)]
-    fn run_order(&mut self, order: u32, operations: u64) -> (Duration, u64) {
+    /// `order_of_all` is a function of its own for each constant order, because the compiler replaces
+    /// several calls with different constants by one with a variable.
+    fn run_order(
+        &mut self,
+        order_of_all: impl Fn() -> u32 + Copy,
+        operations: u64,
+    ) -> (Duration, u64) {
         match self.case.access {
             AccessPattern::Pair
             | AccessPattern::PairNeighbours
@@ -192,8 +197,8 @@ impl<A: Allocator> Traffic<'_, A> {
             | AccessPattern::PairOnlyAlternating => {
                 let pairs = |traffic: &mut Self| {
                     for _ in 0..operations {
-                        let frame = traffic.take_one(order);
-                        traffic.thread_state.free(black_box(frame), order);
+                        let frame = traffic.take_one(order_of_all());
+                        traffic.thread_state.free(black_box(frame), order_of_all());
                     }
                 };
                 (self.time_together(pairs), operations)
@@ -204,20 +209,20 @@ impl<A: Allocator> Traffic<'_, A> {
                         let nth = traffic.next_freed;
                         traffic.next_freed =
                             if nth == 0 { traffic.allocations.len() } else { nth } - 1;
-                        traffic.thread_state.free(traffic.allocations[nth], order);
-                        traffic.allocations[nth] = traffic.take_one(order);
+                        traffic.thread_state.free(traffic.allocations[nth], order_of_all());
+                        traffic.allocations[nth] = traffic.take_one(order_of_all());
                     }
                 };
                 (self.time_together(swaps), operations)
             }
             AccessPattern::Interrupts => (
-                self.time_together(|traffic| traffic.run_interrupted(order, operations)),
+                self.time_together(|traffic| traffic.run_interrupted(order_of_all(), operations)),
                 operations,
             ),
             AccessPattern::RemoteFree => {
                 let remote_frees = |traffic: &mut Self| {
                     let Traffic { allocator, thread_state, remote_role, .. } = traffic;
-                    remote_role.run(*allocator, thread_state, order, operations);
+                    remote_role.run(*allocator, thread_state, order_of_all(), operations);
                 };
                 (self.time_together(remote_frees), operations)
             }
@@ -228,12 +233,12 @@ impl<A: Allocator> Traffic<'_, A> {
                 (self.time_together(swaps), operations)
             }
             AccessPattern::Bulk => {
-                let runs_in_memory = (self.case.size.0 / FRAME_SIZE) >> order;
+                let runs_in_memory = (self.case.size.0 / FRAME_SIZE) >> order_of_all();
                 let count = BULK_ALLOCATIONS.min(runs_in_memory / 2 / u64::from(self.case.threads));
                 let rounds = operations.div_ceil(count);
                 let round = |_| {
-                    self.time_together(|t| t.take(order, count))
-                        + self.time_together(|t| t.free_all(order))
+                    self.time_together(|t| t.take(order_of_all(), count))
+                        + self.time_together(|t| t.free_all(order_of_all()))
                 };
                 ((0..rounds).map(round).sum(), rounds * count)
             }
@@ -241,8 +246,8 @@ impl<A: Allocator> Traffic<'_, A> {
                 let count = self.allocations.len() as u64;
                 let rounds = operations.div_ceil(count);
                 let round = |_| {
-                    self.time_together(|t| t.free_all(order))
-                        + self.time_together(|t| t.take(order, count))
+                    self.time_together(|t| t.free_all(order_of_all()))
+                        + self.time_together(|t| t.take(order_of_all(), count))
                 };
                 ((0..rounds).map(round).sum(), rounds * count)
             }
@@ -278,17 +283,17 @@ impl<A: Allocator> Traffic<'_, A> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn take_one(&mut self, order: u32) -> u64 {
         alloc_until_some(|| self.thread_state.alloc(order))
     }
 
-    #[inline]
+    #[inline(always)]
     fn take(&mut self, order: u32, count: u64) {
         self.thread_state.take(order, count, &mut self.allocations);
     }
 
-    #[inline]
+    #[inline(always)]
     fn free_all(&mut self, order: u32) {
         self.thread_state.free_all(order, &mut self.allocations);
     }
