@@ -4,6 +4,7 @@
 //! One thread acts as all CPUs in turn, so a seed gives the same figures each time. Each run has
 //! another seed, so the runs show how much the figures depend on the seed.
 
+mod mixed_lengths;
 mod pageblocks;
 mod player;
 mod requests;
@@ -24,6 +25,7 @@ use hotmem::{
     geometry::{FRAME_SIZE, PAGEBLOCK_FRAMES},
 };
 use indicatif::ProgressBar;
+use mixed_lengths::{Lengths, Packing};
 use player::RequestPlayer;
 use requests::Requests;
 use std::path::PathBuf;
@@ -64,6 +66,10 @@ const FREE_IN_WHOLE_PAGEBLOCKS: Metric = ("free_in_whole_pageblocks", "%");
 /// The share of the requests of each order that failed.
 const REFUSED: [Metric; ORDERS.len()] =
     [("refused_order_0", "%"), ("refused_order_3", "%"), ("refused_order_9", "%")];
+/// The number of requests for runs of mixed lengths that failed.
+const REFUSED_RUNS: Metric = ("refused", "count");
+/// The number of pageblocks without a frame in use after these requests.
+const WHOLE_PAGEBLOCKS: Metric = ("whole_pageblocks", "count");
 /// The number of pageblocks that have no frame in use and that the allocator does not count as
 /// free, because a CPU allocates from them.
 const UNUSED_BUT_NOT_FREE: Metric = ("held_open", "count");
@@ -104,7 +110,9 @@ fn measure_all(args: &Args, sample: &mut Sample) -> Result<()> {
     );
     let operations = if args.thorough { 100_000_000 } else { args.operations };
     let measurements = args.cpus.len() as u64 * u64::from(args.runs) * Subject::ALL.len() as u64;
-    let progress = progress::bar(measurements * check_points(operations).count() as u64);
+    let of_lengths = args.cpus.len() as u64 * u64::from(args.runs) * Lengths::ALL.len() as u64;
+    let progress =
+        progress::bar(measurements * check_points(operations).count() as u64 + of_lengths);
     for run in 0..args.runs {
         for &cpus in &args.cpus {
             for subject in Subject::ALL {
@@ -131,10 +139,33 @@ fn measure_all(args: &Args, sample: &mut Sample) -> Result<()> {
                     );
                 }
             }
+            for lengths in Lengths::ALL {
+                let case = format!("{}/{}", case(args.size, cpus), lengths.name());
+                progress.set_message(case.clone());
+                let seed = args.seed + u64::from(run);
+                let packing = measure_packing(args.size, lengths, cpus, operations, seed)?;
+                let name = Subject::Hotmem.name();
+                sample.add(&case, name, REFUSED_RUNS, packing.refused as f64);
+                sample.add(&case, name, WHOLE_PAGEBLOCKS, packing.whole_blocks as f64);
+                progress.inc(1);
+            }
         }
     }
     progress.finish_and_clear();
     Ok(())
+}
+
+/// Makes requests for runs of mixed lengths on a machine of `size`.
+fn measure_packing(
+    size: Bytes,
+    lengths: Lengths,
+    cpus: u16,
+    operations: u64,
+    seed: u64,
+) -> Result<Packing> {
+    let machine = machine(size)?;
+    let memory = machine.hotplug_range();
+    mixed_lengths::measure(machine.frames(), memory, lengths, cpus, operations, seed)
 }
 
 /// Returns the case's name: `4G/16cpus`.
@@ -304,6 +335,15 @@ mod tests {
     }
 
     #[test]
+    fn packing_depends_on_the_seed_alone_and_all_runs_lie_in_the_measured_memory() {
+        for lengths in Lengths::ALL {
+            let packing = |seed| measure_packing(SIZE, lengths, 1, 100_000, seed).unwrap();
+            assert_eq!(packing(1), packing(1));
+            assert!(packing(1).whole_blocks < SIZE.frames() / PAGEBLOCK_FRAMES as u64 / 9);
+        }
+    }
+
+    #[test]
     fn no_metadata_lies_in_the_measured_memory() {
         let machine = machine(SIZE).unwrap();
         let allocate_one = || machine.frames().alloc(AllocRequest::frames(1).movable()).ok();
@@ -346,10 +386,14 @@ mod tests {
                 );
                 assert_eq!(runs_of(case, FREE_IN_WHOLE_PAGEBLOCKS), Some(2), "{case}");
                 assert!(REFUSED.iter().all(|&refused| runs_of(case, refused) == Some(2)), "{case}");
-                assert_eq!(
-                    runs_of(case, UNUSED_BUT_NOT_FREE).is_some(),
-                    subject == Subject::Hotmem
-                );
+                let is_hotmem = subject == Subject::Hotmem;
+                assert_eq!(runs_of(case, UNUSED_BUT_NOT_FREE).is_some(), is_hotmem);
+                for lengths in Lengths::ALL {
+                    let case = format!("{case}/{}", lengths.name());
+                    for metric in [REFUSED_RUNS, WHOLE_PAGEBLOCKS] {
+                        assert_eq!(runs_of(&case, metric), is_hotmem.then_some(2), "{case}");
+                    }
+                }
             }
         }
     }

@@ -19,18 +19,18 @@ impl Pageblocks {
         Pageblocks { first_frame: first, used_frames: vec![0; index(frames)], whole_blocks }
     }
 
-    /// Counts 2^`order` frames as in use.
-    pub(super) fn take(&mut self, frame: u64, order: u32) {
+    /// Counts the `frames` frames from `frame` on, which lie in one pageblock, as in use.
+    pub(super) fn take(&mut self, frame: u64, frames: u64) {
         let used = &mut self.used_frames[index(frame - self.first_frame)];
         self.whole_blocks -= u64::from(*used == 0);
-        *used += 1 << order;
+        *used += u16::try_from(frames).expect("at most a pageblock");
         assert!(u64::from(*used) <= FRAMES, "frame {frame} was allocated twice");
     }
 
-    /// Counts 2^`order` frames as free.
-    pub(super) fn free(&mut self, frame: u64, order: u32) {
+    /// Counts such frames as free.
+    pub(super) fn free(&mut self, frame: u64, frames: u64) {
         let used = &mut self.used_frames[index(frame - self.first_frame)];
-        *used -= 1 << order;
+        *used -= u16::try_from(frames).expect("at most a pageblock");
         self.whole_blocks += u64::from(*used == 0);
     }
 
@@ -52,11 +52,11 @@ mod tests {
     #[test]
     fn a_pageblock_is_whole_when_its_last_frame_is_free() {
         let mut blocks = Pageblocks::new(4 * FRAMES, 3 * FRAMES);
-        let taken = [(4 * FRAMES + 3, 0), (4 * FRAMES + 8, 3), (6 * FRAMES, 9)];
-        taken.iter().for_each(|&(frame, order)| blocks.take(frame, order));
+        let taken = [(4 * FRAMES + 3, 1), (4 * FRAMES + 8, 8), (6 * FRAMES, 512)];
+        taken.iter().for_each(|&(frame, frames)| blocks.take(frame, frames));
         assert_eq!(blocks.whole_blocks(), 1);
-        let whole_blocks = taken.map(|(frame, order)| {
-            blocks.free(frame, order);
+        let whole_blocks = taken.map(|(frame, frames)| {
+            blocks.free(frame, frames);
             blocks.whole_blocks()
         });
         assert_eq!(whole_blocks, [1, 2, 3]);
@@ -66,7 +66,7 @@ mod tests {
     #[should_panic(expected = "allocated twice")]
     fn allocating_a_frame_twice_panics() {
         let mut blocks = Pageblocks::new(0, FRAMES);
-        blocks.take(0, 9);
-        blocks.take(0, 0);
+        blocks.take(0, 512);
+        blocks.take(0, 1);
     }
 }

@@ -71,7 +71,7 @@ impl<'a, A: Allocator> RequestPlayer<'a, A> {
         {
             ThreadCpus::run_as(old.freed_by);
             self.allocator.free(old.frame, old.order);
-            self.pageblocks.free(old.frame, old.order);
+            self.pageblocks.free(old.frame, 1 << old.order);
             self.used_frames -= 1 << old.order;
         }
         ThreadCpus::run_as(cpu);
@@ -79,7 +79,7 @@ impl<'a, A: Allocator> RequestPlayer<'a, A> {
             self.failures_by_order[nth] += 1;
             return;
         };
-        self.pageblocks.take(frame, order);
+        self.pageblocks.take(frame, 1 << order);
         self.used_frames += 1 << order;
         self.allocated_runs.push(Reverse(AllocatedRun {
             free_at_request: self.requests_made + lifetime,
