@@ -1,11 +1,11 @@
 //! Holds the engine's record of one CPU: its hints, its cursors, a pointer to the word that it last
-//! freed a frame into, the word that it changed last, its counts of hiding steps, and the number of
+//! freed a frame into, the word that it allocated a run from, the word that it changed last, its counts of hiding steps, and the number of
 //! frames that callers allocated on it.
 
 use crate::sync::{
     AtomicU32, AtomicU64, Ordering, const_unless_loom, fence, sequential, untracked,
 };
-use crate::words::{Cursor, Grain, Hint, LastChange, LastFreed, NO_HINT, Zone};
+use crate::words::{Cursor, Grain, Hint, LastChange, LastFreed, LastRun, NO_HINT, Zone};
 
 /// A CPU's record. It fills two cache lines, because some processors fetch lines in pairs.
 #[repr(align(128))]
@@ -16,6 +16,7 @@ pub(super) struct Cpu {
     /// For each zone, the word that the next single frame comes from.
     cursors: [Cursor; 2],
     pub(super) last_freed: LastFreed,
+    pub(super) last_run: LastRun,
     pub(super) last_change: LastChange,
     pub(super) hiding_steps_started: AtomicU32,
     pub(super) hiding_steps_ended: AtomicU32,
@@ -34,6 +35,7 @@ impl Cpu {
                 sections: [AtomicU64::new(NO_HINT), AtomicU64::new(NO_HINT)],
                 cursors: [Cursor::new(), Cursor::new()],
                 last_freed: LastFreed::new(),
+                last_run: LastRun::new(),
                 last_change: LastChange::new(),
                 hiding_steps_started: AtomicU32::new(0),
                 hiding_steps_ended: AtomicU32::new(0),
@@ -89,7 +91,7 @@ impl Cpu {
     pub(super) fn has_frame_hint(&self, hint: Hint) -> bool {
         sequential();
         let is_hint = |zone| self.block(zone, Grain::Frame).load(Ordering::SeqCst) == hint;
-        is_hint(Zone::Movable) || is_hint(Zone::Kernel)
+        is_hint(Zone::Kernel) || is_hint(Zone::Movable)
     }
 
     /// Returns whether `hint` is the CPU's hint, for any grain and zone. `SeqCst`: as in

@@ -12,7 +12,7 @@
 //! | place | what it answers |
 //! |---|---|
 //! | `request.rs`, `allocation.rs`, `batch.rs` | What does a kernel ask for, and what does it get? |
-//! | `fast/` | How are one frame and one whole pageblock allocated and freed by one step? |
+//! | `fast/` | How are one frame, a run of up to 32 frames and one whole pageblock allocated and freed by one step? |
 //! | `call.rs`, `order.rs`, `exhaustion.rs` | In which context and in which order does a search look, and when is memory "out" and not only "busy"? |
 //! | `small/` | How are up to 64 frames found in divided pageblocks? |
 //! | `whole/` | How are whole pageblocks claimed, one or many? |
@@ -224,7 +224,7 @@ impl<P: Platform> Frames<P> {
     /// [`AllocError`]. The failed call changed nothing.
     #[inline(always)]
     pub(crate) fn alloc_range(&self, request: AllocRequest) -> Result<PfnRange, AllocError> {
-        // Try the fast paths of the two most frequent requests first. If the request is a constant,
+        // Try the fast paths of the most frequent requests first. If the request is a constant,
         // the compiler chooses the path.
         let zone = request.zones()[0];
         let near = match request.unrestricted_unit() {
@@ -234,6 +234,9 @@ impl<P: Platform> Frames<P> {
             Some(Unit::Pageblock) => self
                 .alloc_pageblock(zone)
                 .and_then(|start| PfnRange::with_len(start, PAGEBLOCK_FRAMES as u64)),
+            Some(Unit::Run(shape)) => self
+                .alloc_run(zone, shape)
+                .and_then(|start| PfnRange::with_len(start, request.frames)),
             None => None,
         };
         match near {

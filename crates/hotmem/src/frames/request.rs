@@ -2,7 +2,7 @@
 
 use crate::addr::{Pfn, PfnRange};
 use crate::geometry::{FRAME_SIZE, PAGEBLOCK_FRAMES, PFN_LIMIT, SMALL_FRAMES};
-use crate::words::{Grain, NodeId, Zone};
+use crate::words::{Grain, NodeId, RunShape, Zone};
 use core::alloc::Layout;
 use core::fmt;
 use core::ops::{Bound, RangeBounds};
@@ -63,10 +63,12 @@ pub enum NodeChoice {
     Avoiding(NodeId),
 }
 
-/// The two units that have a fast path.
+/// The units that have a fast path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Unit {
     Frame,
+    /// Several frames that fit into a word of a frame bitmap.
+    Run(RunShape),
     Pageblock,
 }
 
@@ -218,14 +220,17 @@ impl AllocRequest {
 
     /// Returns the unit if the request is for exactly one unit, anywhere.
     #[inline]
-    pub(super) const fn unrestricted_unit(&self) -> Option<Unit> {
+    pub(super) fn unrestricted_unit(&self) -> Option<Unit> {
         const PAGEBLOCK: u64 = PAGEBLOCK_FRAMES as u64;
         if self.place.is_some() || self.restricted {
             return None;
         }
+        // Where no instruction counts bits, this is shorter than `u64::is_power_of_two`.
+        let is_power_of_two = self.align & self.align.wrapping_sub(1) == 0;
         match (self.frames, self.align) {
             (1, 1) => Some(Unit::Frame),
-            (PAGEBLOCK, 1..=PAGEBLOCK) if self.align.is_power_of_two() => Some(Unit::Pageblock),
+            (PAGEBLOCK, 1..=PAGEBLOCK) if is_power_of_two => Some(Unit::Pageblock),
+            _ if is_power_of_two => RunShape::new(self.frames, self.align).map(Unit::Run),
             _ => None,
         }
     }

@@ -157,6 +157,24 @@ fn the_last_run_of_a_hint_is_freed_while_the_hint_is_replaced() {
 }
 
 #[test]
+fn the_last_runs_of_a_hint_are_freed_by_one_call_while_the_hint_is_replaced() {
+    model_preemptions(3, || {
+        let instance = Instance::new(1);
+        for run in [instance.alloc(TWO_FRAMES), instance.alloc(TWO_FRAMES)] {
+            instance.forget_held(run);
+        }
+        // Pageblock 0 is CPU 0's hint for runs, and has no free frame. The interrupt makes pageblock
+        // 1 the hint, or takes a run that is freed.
+        let interrupt = instance.spawn_on(0, |instance| instance.alloc(TWO_FRAMES));
+        instance.try_free(range(0, BLOCK)).unwrap();
+        let run = interrupt.join().unwrap();
+        instance.check();
+        instance.free(run);
+        instance.check_empty();
+    });
+}
+
+#[test]
 fn a_whole_allocation_takes_a_pageblock_for_runs_during_its_last_free() {
     model(|| {
         let instance = Instance::new(1);

@@ -112,3 +112,30 @@ fn a_frame_of_the_word_at_the_cursor_clears_a_hint() {
 fn a_cursor_moves_in_low_memory_while_its_hint_is_cleared() {
     a_frame_is_freed(0, 2);
 }
+
+/// CPU 1 holds all memory above low memory in runs, and frees run `nth` while CPU 0 allocates a run.
+/// CPU 0 has a hint in low memory, whose frames are all free.
+fn a_run_is_freed(nth: usize) {
+    model_preemptions(1, move || {
+        let instance = instance();
+        let mut high: Vec<Held> =
+            instance.run_as(1, |instance| (0..4).map(|_| instance.alloc(HALF_BLOCK)).collect());
+        assert!(!high.iter().any(is_low));
+        let low = instance.alloc(HALF_BLOCK);
+        assert!(is_low(&low));
+        instance.free(low);
+        let freed = high.remove(nth);
+        let during = allocate_during_a_free(&instance, HALF_BLOCK, freed);
+        free_all(&instance, high.into_iter().chain([during]));
+    });
+}
+
+#[test]
+fn a_run_of_the_hint_is_freed_while_another_cpu_uses_low_memory() {
+    a_run_is_freed(3);
+}
+
+#[test]
+fn a_run_of_another_pageblock_is_freed_while_another_cpu_uses_low_memory() {
+    a_run_is_freed(0);
+}

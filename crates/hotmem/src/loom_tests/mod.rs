@@ -24,6 +24,7 @@ mod pins;
 mod poison;
 mod release;
 mod report;
+mod runs;
 mod small;
 mod table_reserve;
 mod wide;

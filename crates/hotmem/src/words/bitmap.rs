@@ -6,6 +6,7 @@
 use super::Zone;
 use super::frame_word::FrameWord;
 use super::last_change::LastChange;
+use super::run_shape::RunShape;
 use super::word_bits::{ALL_FREE, FreedBits};
 use crate::geometry::{
     BITMAP_WORD_BITS, BITMAP_WORDS, PAGEBLOCK_FRAMES, bits_of, count_ones, mask,
@@ -138,6 +139,23 @@ impl FrameBitmap {
         words.find_map(|(index, word)| {
             let frame = word.take_frame_of(zone, last_change)?;
             Some((index, frame, !word.offers_frame_of(zone)))
+        })
+    }
+
+    /// Takes a run of `shape` in a word that is of `zone` and has no flags: the first one in the words
+    /// from number `from` on, or else in those below. Returns the word, and the number of the run's
+    /// first frame. `last_change` is the caller's.
+    pub(super) fn take_run_of(
+        &self,
+        from: usize,
+        zone: Zone,
+        shape: RunShape,
+        last_change: &LastChange,
+    ) -> Option<(&FrameWord, u64)> {
+        let (below, above) = self.words().split_at(from % BITMAP_WORDS);
+        above.iter().chain(below).find_map(|word| {
+            let frame = word.take_run_of(zone, shape, last_change)?;
+            Some((word, frame))
         })
     }
 

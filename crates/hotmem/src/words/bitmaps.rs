@@ -101,18 +101,17 @@ impl BitmapPtr {
 pub(crate) struct WordPtr(pub(super) *mut FrameWord);
 
 impl WordPtr {
-    /// Returns the free of `bits` as it would be now, or `None` if one of these bits is set
-    /// already. Changes nothing.
+    /// Returns the free of `bits` as it would be now, or `None` if one of these bits is set already.
+    /// Changes nothing. `last_change`, which is the caller's, then names this word, without its value.
     #[inline(always)]
-    pub(crate) fn plan_free(self, bits: u64) -> Option<FreedBits> {
+    pub(crate) fn plan_free(self, bits: u64, last_change: &LastChange) -> Option<FreedBits> {
         // SAFETY: the pointer leads to a word of lasting bitmaps, which stay for as long as the
         // instance exists.
-        unsafe { &*self.0 }.plan_free(bits)
+        unsafe { &*self.0 }.plan_free(bits, last_change)
     }
 
-    /// Frees the frames of `freed`, if the word has not changed since
-    /// [`plan_free`](Self::plan_free) read it. Otherwise returns false, and changes nothing.
-    /// `last_change` is the caller's.
+    /// Frees the frames of `freed`, a plan with the same `last_change`, if the word has the value that
+    /// the plan is based on. Otherwise returns false, and changes nothing.
     #[inline(always)]
     pub(crate) fn free(self, freed: FreedBits, last_change: &LastChange) -> bool {
         // SAFETY: as in `plan_free`.

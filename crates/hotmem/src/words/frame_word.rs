@@ -8,6 +8,8 @@
 //!
 //! A word that is not held proves that its pageblock is live and divided.
 
+mod run;
+
 use super::Zone;
 use super::last_change::LastChange;
 use super::word_bits::{
@@ -234,20 +236,29 @@ impl FrameWord {
         0
     }
 
-    /// Returns the free of `bits` as it would be now, or `None` if one of these bits is set
-    /// already. Changes nothing.
+    /// Returns the free of `bits` as it would be now, or `None` if one of these bits is set already.
+    /// Changes nothing. `last_change`, which is the caller's, then names this word, without its value.
     #[inline(always)]
-    pub(super) fn plan_free(&self, bits: u64) -> Option<FreedBits> {
+    pub(super) fn plan_free(&self, bits: u64, last_change: &LastChange) -> Option<FreedBits> {
+        last_change.set_word(self.address());
         FreedBits::new(self.0.load(Ordering::Relaxed), bits)
     }
 
-    /// Frees the frames of `freed`, if the word has not changed since
-    /// [`plan_free`](Self::plan_free) read it. Otherwise returns false, and changes nothing.
-    /// `last_change` is the caller's. `SeqCst`: see [`free`](Self::free).
+    /// Returns the same as [`plan_free`](Self::plan_free), unless the guess of `last_change` is wrong.
+    #[inline(always)]
+    pub(super) fn plan_likely_free(
+        &self,
+        bits: u64,
+        last_change: &LastChange,
+    ) -> Option<FreedBits> {
+        FreedBits::new(self.probable_value(last_change), bits)
+    }
+
+    /// Frees the frames of `freed`, a plan with the same `last_change`, if the word has the value that
+    /// the plan is based on. Otherwise returns false, and changes nothing. `SeqCst`: see [`free`](Self::free).
     #[inline(always)]
     pub(super) fn free_as(&self, freed: FreedBits, last_change: &LastChange) -> bool {
         let (before, after) = freed.change();
-        last_change.set_word(self.address());
         self.change(before, after, Ordering::SeqCst, last_change)
     }
 
@@ -257,13 +268,12 @@ impl FrameWord {
     /// that succeeds has nothing more to do, unless all frames of the word are free after it.
     #[inline(always)]
     pub(super) fn free_one(&self, frame: Pfn, last_change: &LastChange) -> Option<FreedBits> {
-        let bit = 1 << (frame.number() % BITMAP_WORD_BITS as u64);
-        let freed = FreedBits::new(self.probable_value(last_change), bit)?;
+        let bit = u64::from(1_u32 << (frame.number() % BITMAP_WORD_BITS as u64));
+        let freed = self.plan_likely_free(bit, last_change)?;
         if !freed.was_partial_in_group_of(frame) {
             return None;
         }
-        let (before, after) = freed.change();
-        self.change(before, after, Ordering::SeqCst, last_change).then_some(freed)
+        self.free_as(freed, last_change).then_some(freed)
     }
 
     /// Frees the frames of `bits`. Returns `None`, and changes nothing, if one of these frames is

@@ -36,19 +36,31 @@ impl LastFreed {
         if word.is_null() {
             return None;
         }
-        #[allow(clippy::cast_possible_truncation, reason = "within the frame of bitmaps")]
-        let word_index = (frame.number() % GROUP_FRAMES as u64) as usize / BITMAP_WORD_BITS;
-        let byte_offset = word_index * size_of::<FrameWord>();
-        // In a model, bitmaps are not aligned to frames, so only frames of this very word are
-        // freed.
-        let word = if cfg!(loom) {
-            word
-        } else {
-            word.map_addr(|word| word & !(WORD_GROUP_BYTES - 1)).wrapping_byte_add(byte_offset)
-        };
-        // SAFETY: `word` is in the frame of lasting bitmaps that the pointer leads to, which stays
-        // for as long as the instance exists.
-        unsafe { &*word }.free_one(frame, last_change)
+        // SAFETY: `word_of` returns a word in the frame of lasting bitmaps that the pointer leads to,
+        // which stays for as long as the instance exists.
+        unsafe { &*word_of(word, frame) }.free_one(frame, last_change)
+    }
+
+    /// Returns the word of the frames of `bits`, of which the first is `start`, and their free as it
+    /// would be, if the bitmaps that the pointer leads to describe these frames, and the word has no
+    /// flag and no mark. Changes nothing. If the guess of `last_change`, which is the same CPU's, is
+    /// wrong, so is the result, and [`WordPtr::free`] fails.
+    #[inline(always)]
+    pub(crate) fn plan_free(
+        &self,
+        start: Pfn,
+        bits: u64,
+        last_change: &LastChange,
+    ) -> Option<(WordPtr, FreedBits)> {
+        // Acquire: as in `free`.
+        let word = self.0.load(Ordering::Acquire);
+        if word.is_null() {
+            return None;
+        }
+        let word = word_of(word, start);
+        // SAFETY: as in `free`.
+        let freed = unsafe { &*word }.plan_likely_free(bits, last_change)?;
+        freed.is_of_open_word_in_group_of(start).then_some((WordPtr(word), freed))
     }
 
     /// Makes the pointer lead to the bitmaps in which this word lies.
@@ -56,5 +68,20 @@ impl LastFreed {
     pub(crate) fn point_to(&self, word: WordPtr) {
         // Release pairs with the Acquire of `free`, which so sees the bitmaps initialised.
         self.0.store(word.0, Ordering::Release);
+    }
+}
+
+/// Returns the word of `frame`, if the bitmaps that have word `word` describe the frame. Otherwise
+/// returns another word of these bitmaps.
+#[inline(always)]
+fn word_of(word: *mut FrameWord, frame: Pfn) -> *mut FrameWord {
+    #[allow(clippy::cast_possible_truncation, reason = "within the frame of bitmaps")]
+    let word_index = (frame.number() % GROUP_FRAMES as u64) as usize / BITMAP_WORD_BITS;
+    let byte_offset = word_index * size_of::<FrameWord>();
+    // In a model, bitmaps are not aligned to frames, so only frames of this very word are freed.
+    if cfg!(loom) {
+        word
+    } else {
+        word.map_addr(|word| word & !(WORD_GROUP_BYTES - 1)).wrapping_byte_add(byte_offset)
     }
 }

@@ -12,6 +12,7 @@
 //! | `section.rs` | the words of a section, claiming and publishing |
 //! | `block_state.rs`, `bitmap.rs` | the block state and the frame bitmap of a pageblock |
 //! | `frame_word.rs`, `word_bits.rs` | a word of a frame bitmap, and the meaning of its bits |
+//! | `run_shape.rs`, `last_run.rs` | which runs of a word suit a request, and where a CPU took one last |
 //! | `bitmaps.rs` | where frame bitmaps lie |
 //! | `cursor.rs`, `last_freed.rs` | a CPU's pointers to words of frame bitmaps |
 //! | `last_change.rs` | the word that a CPU changed last, and a guess of the word's value |
@@ -41,9 +42,11 @@ mod handles;
 mod hint;
 mod last_change;
 mod last_freed;
+mod last_run;
 mod look_up;
 mod node;
 mod read_count;
+mod run_shape;
 mod search;
 mod section;
 mod store;
@@ -71,9 +74,11 @@ pub(crate) use handles::{Block, SectionPart, SectionRef};
 pub(crate) use hint::{Hint, NO_HINT, hint_at};
 pub(crate) use last_change::LastChange;
 pub(crate) use last_freed::LastFreed;
+pub(crate) use last_run::LastRun;
 pub use node::NodeId;
 pub(crate) use node::TooManyNodes;
 pub(crate) use read_count::ReadCount;
+pub(crate) use run_shape::RunShape;
 pub(crate) use search::Search;
 pub(crate) use section::{BeforePublish, Section};
 pub(crate) use store::SectionWords;

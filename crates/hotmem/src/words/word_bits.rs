@@ -83,6 +83,14 @@ impl FreedBits {
         is_bits_of_frames((self.before ^ group) & (GROUP | FLAGS | NO_RUN | ALL_FREE))
     }
 
+    /// Returns whether the word belongs to the group of `frame`, and has neither a flag nor a mark, nor
+    /// was a frame of its pageblock lent.
+    #[inline(always)]
+    pub(crate) fn is_of_open_word_in_group_of(self, frame: Pfn) -> bool {
+        let group = (frame.number() / WORD_GROUP_FRAMES) << GROUP_SHIFT;
+        (self.before ^ group) & !(ALL_FREE | MOVABLE) == 0
+    }
+
     /// Returns whether the word had neither flags nor the mark of a word without runs, and some of
     /// its frames were free before the free. Such a free has nothing to do but to set the bits,
     /// unless all frames of the word are free after it.

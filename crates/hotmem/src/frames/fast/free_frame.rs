@@ -40,7 +40,9 @@ impl<P: Platform> Frames<P> {
                 let Some(word) = section.bitmaps.lasting_word(block, index) else {
                     return FreeOutcome::NotFreed;
                 };
-                let Some(freed) = word.plan_free(bit) else { return FreeOutcome::NotFreed };
+                let Some(freed) = word.plan_free(bit, &cpu.last_change) else {
+                    return FreeOutcome::NotFreed;
+                };
                 if !freed.was_partial() {
                     return self.free_into_exhausted(cpu, section, word, frame);
                 }
@@ -66,7 +68,9 @@ impl<P: Platform> Frames<P> {
         word: WordPtr,
         frame: Pfn,
     ) -> FreeOutcome {
-        let Some(freed) = word.plan_free(bit_of(frame).1) else { return FreeOutcome::NotFreed };
+        let Some(freed) = word.plan_free(bit_of(frame).1, &cpu.last_change) else {
+            return FreeOutcome::NotFreed;
+        };
         if !freed.was_exhausted_unflagged() || !cpu.is_listed() {
             return self.free_in_general(frame);
         }
@@ -154,9 +158,9 @@ pub(crate) fn is_complete(cpu: &Cpu, freed: FreedBits, frame: Pfn) -> bool {
     !freed.is_all_free() || (!freed.is_lent() && cpu.has_frame_hint(hint_at(frame)))
 }
 
-/// Returns the word of a frame in the bitmap of its pageblock, and the frame's bit there.
+/// Returns the number of the frame's word in the bitmap of its pageblock, and the frame's bit there.
 #[inline]
-fn bit_of(frame: Pfn) -> (usize, u64) {
+pub(super) fn bit_of(frame: Pfn) -> (usize, u64) {
     #[allow(clippy::cast_possible_truncation, reason = "below 512")]
     let offset = (frame.number() % PAGEBLOCK_FRAMES as u64) as usize;
     (offset / BITMAP_WORD_BITS, 1 << (offset % BITMAP_WORD_BITS))

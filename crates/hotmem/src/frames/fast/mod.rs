@@ -1,11 +1,13 @@
-//! The fast paths: the allocation and the free of one frame and of one whole pageblock, by one
-//! read-modify-write each.
+//! The fast paths: the allocation and the free of one frame, of a run of up to 32 frames, and of one
+//! whole pageblock, by one read-modify-write each.
 
 mod ffi;
 mod frame;
 mod frame_or_none;
 mod free_frame;
+mod free_run;
 mod pageblock;
+mod run;
 
 pub use ffi::{FastFree, FastPath};
 pub(super) use free_frame::FreeOutcome;

@@ -16,7 +16,7 @@ use crate::invariant::OrRecordViolation;
 use crate::platform::Platform;
 use crate::range_error::{RangeError, RangeErrorKind};
 use crate::sync::Ordering;
-use crate::words::{Block, BlockState, FrameBitmap, SectionRef, bitmap_words_of};
+use crate::words::{Block, BlockState, FrameBitmap, RunShape, SectionRef, bitmap_words_of};
 use core::ops::Range;
 
 const BLOCK: u64 = PAGEBLOCK_FRAMES as u64;
@@ -48,7 +48,10 @@ impl<P: Platform> Frames<P> {
         let freed = match range.frames() {
             1 => self.free_frame(range.start()),
             BLOCK if is_pageblocks(range) => self.free_block(range.start()),
-            _ => FreeOutcome::NotFreed,
+            frames => match RunShape::bits_of(frames) {
+                Some(run) => self.free_run(range.start(), run),
+                None => FreeOutcome::NotFreed,
+            },
         };
         match freed {
             FreeOutcome::Freed => {}

@@ -24,6 +24,8 @@ impl<P: Platform> Frames<P> {
             let call = self.call();
             first_frame = match request.unrestricted_unit() {
                 Some(Unit::Frame) => self.alloc_frame(zone),
+                // `alloc_range` has tried the first zone.
+                Some(Unit::Run(shape)) if zone != request.zones()[0] => self.alloc_run(zone, shape),
                 _ => None,
             };
             first_frame = first_frame.or_else(|| {

@@ -1,0 +1,110 @@
+//! Remembers where a CPU allocated a run last, so that the next one like it needs no look-up.
+//!
+//! A run comes from the lowest word of the hinted pageblock that has such a run. This keeps the free
+//! frames together, but a search reads all lower words. The record says where the last search for a
+//! run of the same shape has ended, so that the next search need not begin at the first word.
+//!
+//! The record is only a guess: a take is a compare-exchange of the whole run, which fails if a frame
+//! is not free, and a search reads all words before it fails. So only the speed and the order of the
+//! words depend on it. The record hides no memory. It leads to lasting bitmaps, which stay for as
+//! long as the instance exists.
+//!
+//! Loom does not see these accesses; in a model there are no guesses, as in `words/last_change.rs`.
+
+use super::bitmaps::WordPtr;
+use super::frame_word::FrameWord;
+use super::last_change::LastChange;
+use super::run_shape::RunShape;
+use super::{FrameBitmap, Hint, Zone};
+use crate::geometry::mask;
+use crate::sync::{AtomicU64, Ordering, const_unless_loom, untracked};
+use core::ptr::null_mut;
+
+/// The word from which a CPU took a run last, and the run's shape.
+pub(crate) struct LastRun {
+    /// The key of the run's shape and of the hint of the word's pageblock. Written after the word.
+    key: AtomicU64,
+    /// The lowest word of the pageblock that probably has a run of this shape. Null until the CPU has
+    /// allocated a run.
+    word: untracked::AtomicPtr<FrameWord>,
+}
+
+impl LastRun {
+    const_unless_loom! {
+        pub(crate) fn new() -> LastRun {
+            LastRun {
+                key: AtomicU64::new(NO_KEY),
+                word: untracked::AtomicPtr::new(null_mut()),
+            }
+        }
+    }
+
+    /// Takes the first run of `shape` in the remembered word, if this is a word of the pageblock
+    /// that `hint` names and the last run had the same shape. Returns the number of its first frame.
+    /// `last_change` is the same CPU's.
+    #[inline(always)]
+    pub(crate) fn take(
+        &self,
+        hint: Hint,
+        zone: Zone,
+        shape: RunShape,
+        last_change: &LastChange,
+    ) -> Option<u64> {
+        self.word_for(hint, shape)?.take_likely_run_of(zone, shape, last_change)
+    }
+
+    /// Takes the lowest run of `shape` in the bitmap of the pageblock that `hint` names, and
+    /// remembers its word. Returns the number of its first frame.
+    pub(crate) fn search(
+        &self,
+        hint: Hint,
+        bitmap: &FrameBitmap,
+        zone: Zone,
+        shape: RunShape,
+        last_change: &LastChange,
+    ) -> Option<u64> {
+        let from = self.word_for(hint, shape).map_or(0, FrameWord::index);
+        let (word, frame) = bitmap.take_run_of(from, zone, shape, last_change)?;
+        if !cfg!(loom) {
+            self.word.store(core::ptr::from_ref(word).cast_mut(), Ordering::Relaxed);
+            // Release pairs with the Acquire in `word_for`, by another CPU that shares the record: it
+            // sees a word, with its bitmap initialised.
+            self.key.store(key_of(hint, shape), Ordering::Release);
+        }
+        Some(frame)
+    }
+
+    /// Records that a run of `word`, a word of the CPU's hint for runs, was freed: from now on, it may
+    /// be the lowest word with a run. If the remembered word is of another pageblock, the next
+    /// search replaces it.
+    #[inline(always)]
+    pub(crate) fn note_freed(&self, word: WordPtr) {
+        if word.0 < self.word.load(Ordering::Relaxed) {
+            self.word.store(word.0, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns the remembered word, if it is of the pageblock that `hint` names and the last run had
+    /// this shape. In rare cases, the word is one of another pageblock or for another shape.
+    #[inline(always)]
+    fn word_for(&self, hint: Hint, shape: RunShape) -> Option<&FrameWord> {
+        // Acquire pairs with the Release of `search`.
+        if cfg!(loom) || self.key.load(Ordering::Acquire) != key_of(hint, shape) {
+            return None;
+        }
+        // SAFETY: the key is not `NO_KEY`, so a word was stored before it, and none is null. It is a
+        // word of lasting bitmaps, which stay for as long as the instance exists.
+        Some(unsafe { &*self.word.load(Ordering::Relaxed) })
+    }
+}
+
+/// Returns the key for the runs of `shape` in the pageblock that `hint` names. Two of them may have
+/// the same key, because it leads only to a guess. It is not `NO_KEY`: the upper half of a shape is
+/// not 0.
+#[inline(always)]
+fn key_of(hint: Hint, shape: RunShape) -> u64 {
+    shape.to_bits() ^ (hint & mask(32))
+}
+
+/// The key of a CPU that has not allocated a run.
+const NO_KEY: u64 = 0;
