@@ -1,5 +1,6 @@
 //! `cargo xtask pair`, which prints the number of instructions for allocating and freeing one frame
-//! by the C interface, without and with a function for CPU numbers, and by the Rust interface.
+//! by the C interface, without and with a function for CPU numbers, and by the Rust interface; and
+//! those for runs by the Rust interface.
 
 use crate::{level_table, step::root, steps::Steps, table};
 use std::{io, process::Command, process::ExitCode};
@@ -8,6 +9,27 @@ const PROGRAM: &str = "target/pair/pair";
 /// The number of pairs of an allocation and a free in the shorter of two compared runs. The other
 /// run makes twice as many.
 const PAIRS: u64 = 10_000;
+/// The numbers of frames that the Rust interface allocates, with the most instructions of a pair at
+/// opt-level 3, if there are limits: for each kind of request. The program has these numbers as
+/// constants.
+const LENGTHS: [(u64, Option<[f64; 3]>); 7] = [
+    (1, Some([92.0, 109.0, 115.0])),
+    (2, Some([124.0, 154.0, 165.0])),
+    (3, None),
+    (8, None),
+    (32, Some([130.0, 162.0, 172.0])),
+    (64, None),
+    (512, Some([133.0, 154.0, 164.0])),
+];
+/// The arguments of the cases of each length, and the kind of request: a constant number of frames, a
+/// number that the compiler does not know, or an order that it does not know.
+const CASES: [(&[&str], usize); 5] = [
+    (&["constant", "divided"], 0),
+    (&["constant", "empty"], 0),
+    (&["hidden", "divided"], 1),
+    (&["hidden", "empty"], 1),
+    (&["aligned", "empty"], 2),
+];
 
 /// Builds the program at both optimisation levels and prints the table.
 pub(crate) fn run() -> ExitCode {
@@ -17,29 +39,76 @@ pub(crate) fn run() -> ExitCode {
             "{:32}{:>8}{:>12}{:>8}{:>8}",
             "instructions, alloc and free", "C", "C with cpu", "Rust", "C/Rust"
         );
-        level_table::print(&mut steps, &header, instructions_line);
+        level_table::print(&mut steps, &header, instructions_lines);
     }
     steps.conclude()
 }
 
-/// Builds the program at an optimisation level. Returns its line of the table.
-fn instructions_line(steps: &mut Steps, level: &str) -> io::Result<String> {
+/// Builds the program at opt-level 3. Fails if a pair executes more instructions than its limit.
+pub(crate) fn check(steps: &mut Steps) {
+    if !["target", "cc"].iter().all(|tool| steps.needs(tool)) || !steps.wants("valgrind") {
+        return;
+    }
+    table::steps("pair", &[("level", "3")]).iter().for_each(|step| steps.run(step));
+    for (frames, limits) in LENGTHS {
+        let Some(limits) = limits else { continue };
+        for (case, kind) in CASES {
+            let max = limits[kind];
+            match instructions_of(frames, case) {
+                Ok(count) if count <= max => {}
+                Ok(count) => steps.fail(format!(
+                    "a pair of {frames} frames, {}: {count:.0} instructions, more than {max}",
+                    case.join(", ")
+                )),
+                Err(error) => steps.fail(error.to_string()),
+            }
+        }
+    }
+}
+
+/// Builds the program at an optimisation level. Returns its lines of the table.
+fn instructions_lines(steps: &mut Steps, level: &str) -> io::Result<String> {
     table::steps("pair", &[("level", level)]).iter().for_each(|step| steps.run(step));
-    let per_pair = |interface| -> io::Result<f64> {
-        let (fewer, more) = (instructions(interface, PAIRS)?, instructions(interface, 2 * PAIRS)?);
-        Ok((more - fewer) / PAIRS as f64)
-    };
     let name = format!("opt-level {level}");
+    let per_pair = |interface| instructions_per_pair(interface, &[]);
     let (c, c_with_cpu, rust) = (per_pair("c")?, per_pair("ccpu")?, per_pair("rust")?);
-    Ok(format!("{name:32}{c:>8.0}{c_with_cpu:>12.0}{rust:>8.0}{:>8.2}\n", c / rust))
+    let mut lines = format!("{name:32}{c:>8.0}{c_with_cpu:>12.0}{rust:>8.0}{:>8.2}\n", c / rust);
+    lines += "\n  runs, in Rust: the number of frames is a constant, or hidden from the compiler, or an\n";
+    lines +=
+        "  order is hidden, and the frames are aligned; pageblocks are divided already, or all\n";
+    lines += "  memory is free\n    ";
+    for (case, _) in CASES {
+        lines += &format!("{:>18}", case.join(", "));
+    }
+    lines += "\n";
+    for (frames, _) in LENGTHS {
+        lines += &format!("{frames:>4}");
+        for (case, _) in CASES {
+            lines += &format!("{:>18.0}", instructions_of(frames, case)?);
+        }
+        lines += "\n";
+    }
+    Ok(lines)
+}
+
+/// Returns the number of instructions of a pair of `frames` frames by the Rust interface.
+fn instructions_of(frames: u64, case: &[&str]) -> io::Result<f64> {
+    instructions_per_pair("rust", &[&[frames.to_string().as_str()], case].concat())
+}
+
+/// Returns the number of instructions of a pair of an allocation and a free.
+fn instructions_per_pair(interface: &str, arguments: &[&str]) -> io::Result<f64> {
+    let of = |pairs| instructions(interface, pairs, arguments);
+    Ok((of(2 * PAIRS)? - of(PAIRS)?) / PAIRS as f64)
 }
 
 /// Runs the program under valgrind's callgrind. Returns the number of executed instructions.
-fn instructions(interface: &str, pairs: u64) -> io::Result<f64> {
+fn instructions(interface: &str, pairs: u64, arguments: &[&str]) -> io::Result<f64> {
     let output = Command::new("valgrind")
         .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
         .arg(root().join(PROGRAM))
         .args([interface, &pairs.to_string()])
+        .args(arguments)
         .output()?;
     let report = String::from_utf8_lossy(&output.stderr);
     let count = report.lines().find_map(|line| line.split_once("Collected : "));

@@ -1,7 +1,7 @@
 //! `cargo xtask test`, `deep` and `busy`, which run the tests.
 
 use crate::{
-    embed,
+    alloc_free_instructions, embed,
     files::files,
     load::Load,
     packages, ports, stack,
@@ -25,6 +25,7 @@ pub(crate) fn run() -> ExitCode {
         ports::check(steps);
         stack::check(steps);
         text_size::check(steps);
+        alloc_free_instructions::check(steps);
     });
     steps.conclude_tests()
 }

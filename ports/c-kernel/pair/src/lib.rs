@@ -1,4 +1,4 @@
-//! Exports all functions of `hotmem.h`, and a function that allocates and frees frames by the Rust
+//! Exports all functions of `hotmem.h`, and functions that allocate and free frames by the Rust
 //! interface, for comparison.
 #![no_std]
 
@@ -9,14 +9,25 @@ use hotmem::{AllocRequest, AlwaysMapped, Frames, Hotplug, OneCpu, PfnRange};
 
 static FRAMES: Frames<OneCpu> = Frames::new(OneCpu);
 
-/// Starts the engine with `memory`, and allocates and frees a frame `pairs` times. Returns 0 on
-/// success, and a number that tells which call has failed otherwise.
+/// Starts the engine with `memory`, and allocates and frees `frames` frames `pairs` times. If
+/// `is_hidden` is true, the compiler does not know the number of frames. If `is_aligned` is true, it
+/// does not know their order, and they are aligned to their size. If `is_divided` is true, a frame and
+/// a run of two frames stay in use meanwhile, so that pageblocks are divided already.
+/// Returns 0 on success, and a number that tells which call has failed otherwise.
 ///
 /// # Safety
 /// `memory` points to `len` bytes, aligned to 2 MiB, which nothing else uses. The function is called
 /// once.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn rust_pairs(memory: *mut u8, len: u64, pairs: u64) -> i32 {
+pub unsafe extern "C" fn rust_pairs(
+    memory: *mut u8,
+    len: u64,
+    pairs: u64,
+    frames: u64,
+    is_hidden: bool,
+    is_aligned: bool,
+    is_divided: bool,
+) -> i32 {
     let ram = [(0..len).into()];
     let Ok(mappable) = PfnRange::try_from(0..len) else { return 1 };
     // SAFETY: the caller guarantees that `memory` points to `len` bytes that nothing else uses.
@@ -24,13 +35,42 @@ pub unsafe extern "C" fn rust_pairs(memory: *mut u8, len: u64, pairs: u64) -> i3
     if hotplug.is_err() {
         return 2;
     }
+    let kept = [1, 2].map(|frames| match is_divided {
+        true => FRAMES.alloc(AllocRequest::frames(frames)).ok(),
+        false => None,
+    });
+    let constant = |frames| move || AllocRequest::frames(frames);
+    let result = match frames {
+        _ if is_aligned => {
+            let order = black_box(frames.next_power_of_two().trailing_zeros());
+            make_pairs(pairs, || AllocRequest::order(black_box(order)), || black_box(1 << order))
+        }
+        _ if is_hidden => {
+            make_pairs(pairs, || AllocRequest::frames(black_box(frames)), || black_box(frames))
+        }
+        1 => make_pairs(pairs, constant(1), || 1),
+        2 => make_pairs(pairs, constant(2), || 2),
+        3 => make_pairs(pairs, constant(3), || 3),
+        8 => make_pairs(pairs, constant(8), || 8),
+        32 => make_pairs(pairs, constant(32), || 32),
+        64 => make_pairs(pairs, constant(64), || 64),
+        512 => make_pairs(pairs, constant(512), || 512),
+        _ => 6,
+    };
+    drop(kept);
+    result
+}
+
+/// Allocates what `request` returns, and frees as many frames as `frames` returns, `pairs` times.
+#[inline(always)]
+fn make_pairs(pairs: u64, request: impl Fn() -> AllocRequest, frames: impl Fn() -> u64) -> i32 {
     for _ in 0..pairs {
-        let Ok(frame) = FRAMES.alloc(AllocRequest::frames(1)) else { return 3 };
-        // A kernel stores only the frame's number, and knows the length of the allocation itself.
-        let frame = black_box(frame.into_raw().start());
-        let Some(frame) = PfnRange::with_len(frame, 1) else { return 4 };
-        // SAFETY: the frame was allocated above, and nothing refers to it any more.
-        if unsafe { FRAMES.free_raw(frame) }.is_err() {
+        let Ok(run) = FRAMES.alloc(request()) else { return 3 };
+        // A kernel stores only the number of the first frame, and knows the length itself.
+        let start = black_box(run.into_raw().start());
+        let Some(run) = PfnRange::with_len(start, frames()) else { return 4 };
+        // SAFETY: the run was allocated above, and nothing refers to it any more.
+        if unsafe { FRAMES.free_raw(run) }.is_err() {
             return 5;
         }
     }
