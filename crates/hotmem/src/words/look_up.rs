@@ -132,7 +132,8 @@ pub(crate) struct SectionParts<'a> {
 }
 
 impl<'a> SectionParts<'a> {
-    fn part(&self, section: SectionRef<'a>) -> SectionPart<'a> {
+    fn part(&self, (words, id): (&'a Section, SectionId)) -> SectionPart<'a> {
+        let section = SectionRef::new(words, id);
         SectionPart { section, blocks: section.mask_of(self.range) }
     }
 }
@@ -141,20 +142,16 @@ impl<'a> Iterator for SectionParts<'a> {
     type Item = SectionPart<'a>;
 
     fn next(&mut self) -> Option<SectionPart<'a>> {
-        let look_up = |id| self.words.section(id);
-        let section =
-            self.words.directory.next_found(self.next_section, self.end_section, look_up)?;
-        self.next_section = section.id().number() + 1;
-        Some(self.part(section))
+        let found = self.words.directory.next_section(self.next_section, self.end_section)?;
+        self.next_section = found.1.number() + 1;
+        Some(self.part(found))
     }
 }
 
 impl DoubleEndedIterator for SectionParts<'_> {
     fn next_back(&mut self) -> Option<Self::Item> {
-        let look_up = |id| self.words.section(id);
-        let section =
-            self.words.directory.prev_found(self.next_section, self.end_section, look_up)?;
-        self.end_section = section.id().number();
-        Some(self.part(section))
+        let found = self.words.directory.prev_section(self.next_section, self.end_section)?;
+        self.end_section = found.1.number();
+        Some(self.part(found))
     }
 }

@@ -108,20 +108,14 @@ impl Directory {
         Some(self.chunk_header(id.chunk())?.node(id.index_in_chunk()))
     }
 
-    /// Returns the result of `look_up` for the first section whose number is in `from..end` and for
-    /// which the result is not `None`. `look_up` looks for words of the section.
+    /// Returns the first section with words whose number is in `from..end`.
     ///
     /// Cost: a load for each leaf or chunk that is skipped.
-    pub(crate) fn next_found<T>(
-        &self,
-        mut from: u64,
-        end: u64,
-        look_up: impl Fn(SectionId) -> Option<T>,
-    ) -> Option<T> {
+    pub(crate) fn next_section(&self, mut from: u64, end: u64) -> Option<(&Section, SectionId)> {
         while from < end {
             let id = SectionId::new(from)?;
-            if let Some(found) = look_up(id) {
-                return Some(found);
+            if let Some(section) = self.section(id) {
+                return Some((section, id));
             }
             let missing = self.missing_sections(id);
             from = (from / missing + 1) * missing;
@@ -129,19 +123,14 @@ impl Directory {
         None
     }
 
-    /// Returns the result of `look_up` for the last section whose number is in `from..end` and for
-    /// which the result is not `None`. `look_up` looks for words of the section.
-    pub(crate) fn prev_found<T>(
-        &self,
-        from: u64,
-        end: u64,
-        look_up: impl Fn(SectionId) -> Option<T>,
-    ) -> Option<T> {
+    /// Returns the last section with words whose number is in `from..end`. Cost: as for
+    /// [`next_section`](Self::next_section).
+    pub(crate) fn prev_section(&self, from: u64, end: u64) -> Option<(&Section, SectionId)> {
         let mut end = end.min(SECTIONS as u64);
         while from < end {
             let id = SectionId::new(end - 1)?;
-            if let Some(found) = look_up(id) {
-                return Some(found);
+            if let Some(section) = self.section(id) {
+                return Some((section, id));
             }
             let missing = self.missing_sections(id);
             end = id.number() / missing * missing;

@@ -195,15 +195,11 @@ fn all_sections_with_words_are_found_in_both_directions() {
         Some(section) if cfg!(miri) => (section.number() - 4, section.number() + 4),
         _ => (0, SECTIONS as u64),
     };
-    let found = |id| checked.directory.section(id).map(|_| id);
-    let up = core::iter::successors(checked.directory.next_found(start, end, found), |last| {
-        checked.directory.next_found(last.number() + 1, end, found)
-    });
-    let up: Vec<_> = up.collect();
-    let down = core::iter::successors(checked.directory.prev_found(start, end, found), |last| {
-        checked.directory.prev_found(start, last.number(), found)
-    });
-    let mut down: Vec<_> = down.collect();
+    let id_of = |found: Option<(_, SectionId)>| found.map(|(_, id)| id);
+    let next = |from| id_of(checked.directory.next_section(from, end));
+    let prev = |end| id_of(checked.directory.prev_section(start, end));
+    let up: Vec<_> = core::iter::successors(next(start), |last| next(last.number() + 1)).collect();
+    let mut down: Vec<_> = core::iter::successors(prev(end), |last| prev(last.number())).collect();
     down.reverse();
     assert_eq!(up, down);
     assert!(checked.sections.keys().all(|section| up.binary_search(section).is_ok()));
