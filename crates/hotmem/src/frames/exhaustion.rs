@@ -91,9 +91,7 @@ impl<P: Platform> Frames<P> {
         }
         Err(AllocError::Busy)
     }
-}
 
-impl<P: Platform> Frames<P> {
     /// Returns whether no hiding step is in flight on any CPU. The caller has no hiding step in
     /// flight itself, and has passed a `SeqCst` fence since its last step.
     pub(crate) fn no_hiding_step_in_flight(&self) -> bool {

@@ -185,9 +185,7 @@ impl<'f, P: Platform> CallContext<'f, P> {
             section.reported.fetch_and(!blocks, Ordering::Relaxed);
         }
     }
-}
 
-impl<P: Platform> CallContext<'_, P> {
     /// Releases a pageblock if it is live or holds descriptors. Returns false if no frame of the
     /// pageblock is in use, so that the token owns it.
     fn release_block(&self, block: Block<'_>) -> bool {

@@ -71,7 +71,7 @@ impl<P: Platform> CallContext<'_, P> {
     /// false if its request goes on with it, or another CPU has taken it.
     ///
     /// Context: any. Cost: O(pageblocks) of the range.
-    pub(crate) fn recall(&self, range: PfnRange) -> bool {
+    pub(crate) fn recall(self, range: PfnRange) -> bool {
         mutant!("a recall counts no hiding step" => return self.take_and_release_parked(range));
         // Count a hiding step before the range is taken: a search that finds it gone must not
         // conclude that no memory is free.

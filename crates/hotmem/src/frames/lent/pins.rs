@@ -24,7 +24,7 @@ use crate::words::{Block, FrameBitmap, SectionPart, SectionRef};
 /// After that, the pin fails as "busy".
 const ATTEMPTS: usize = if cfg!(loom) { 2 } else { 1000 };
 
-impl<P> CallContext<'_, P> {
+impl<'f, P: Platform> CallContext<'f, P> {
     fn first_pinned(&self, range: PfnRange) -> Option<PfnRange> {
         self.frames.pins.ranges().map(|pin| pin.intersection(range)).find(|part| !part.is_empty())
     }
@@ -40,9 +40,7 @@ impl<P> CallContext<'_, P> {
         fence(Ordering::SeqCst); // pairs with the fence in `insert_pin`
         self.pinned_in(section)
     }
-}
 
-impl<'f, P: Platform> CallContext<'f, P> {
     /// Marks `range` as lent to the host, so that it cannot be pinned. The caller has allocated
     /// `range`, and gives it to the host afterwards. `is_first` returns whether the caller has lent
     /// no other frame of the pageblock that these frames of `range` lie in. When the host has
@@ -108,7 +106,7 @@ impl<'f, P: Platform> CallContext<'f, P> {
     /// Pins `range`, so that it is not given to the host from now on. Fails if a part of `range` is
     /// lent to the host, isolated or being reported. Reported parts stay free, and are no longer
     /// reported. Control path only.
-    pub(crate) fn insert_pin(&self, range: PfnRange) -> Result<(), RangeError> {
+    pub(crate) fn insert_pin(self, range: PfnRange) -> Result<(), RangeError> {
         if range.is_empty() {
             return Err(RangeErrorKind::Empty.at(range));
         }

@@ -50,7 +50,7 @@ impl<P> Frames<P> {
     }
 }
 
-impl<'f, P> CallContext<'f, P> {
+impl<'f, P: Platform> CallContext<'f, P> {
     /// Returns the poisoned frames of `range`.
     #[inline(never)]
     pub(crate) fn poisoned_in(
@@ -78,9 +78,7 @@ impl<'f, P> CallContext<'f, P> {
     pub(crate) fn forget_poison(&self, range: PfnRange) {
         self.frames.poison.remove(range);
     }
-}
 
-impl<'f, P: Platform> CallContext<'f, P> {
     /// Quarantines a frame if it is free. Returns whether the frame cannot be allocated any more:
     /// this call has quarantined it, or a token owns its pageblock.
     fn quarantine_if_free(&self, block: Block<'_>, frame: Pfn) -> bool {
@@ -217,7 +215,7 @@ impl<'f, P: Platform> CallContext<'f, P> {
     }
 
     /// Poisons a frame of an online or offline pageblock. Control path only.
-    pub(crate) fn poison(&self, block: Block<'_>, frame: Pfn) -> Result<Poisoned, RangeErrorKind> {
+    pub(crate) fn poison(self, block: Block<'_>, frame: Pfn) -> Result<Poisoned, RangeErrorKind> {
         if let Some(state) = self.frames.poison.state_of(frame) {
             return Ok(state);
         }
