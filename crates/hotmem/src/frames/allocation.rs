@@ -164,39 +164,6 @@ impl<'f, P: Platform> Allocation<'f, P> {
         (Allocation { frames, range: below }, Allocation { frames, range: above })
     }
 
-    /// Joins the allocation with `other`, which must lie directly below or above it.
-    ///
-    /// # Errors
-    /// Returns both allocations if they are not adjacent, or do not lie in one region of one
-    /// instance.
-    pub fn join(
-        self,
-        other: Allocation<'f, P>,
-    ) -> Result<Allocation<'f, P>, (Allocation<'f, P>, Allocation<'f, P>)> {
-        let frames = self.frames;
-        let [below, above] = if other.range.start() < self.range.start() {
-            [other.range, self.range]
-        } else {
-            [self.range, other.range]
-        };
-        let joined = if below.is_empty() {
-            Some(above)
-        } else if above.is_empty() {
-            Some(below)
-        } else if below.end() == above.start() {
-            // Like every allocation, the joined one must lie within one region.
-            PfnRange::new(below.start(), above.end()).filter(|&range| frames.words.covers(range))
-        } else {
-            None
-        };
-        let Some(range) = joined.filter(|_| core::ptr::eq(frames, other.frames)) else {
-            return Err((self, other));
-        };
-        // The result owns the frames of both.
-        let _ = (self.into_raw(), other.into_raw());
-        Ok(Allocation { frames, range })
-    }
-
     /// Returns the range of the allocation and does not free it. The caller then owns the range by
     /// its own bookkeeping: [`Frames::free_raw`] frees the range or parts of it.
     #[inline]

@@ -3,7 +3,7 @@
 use super::AllocRequest;
 use crate::geometry::PAGEBLOCK_FRAMES;
 use crate::sync::mutant;
-use crate::words::{Block, NodeId, SectionWords};
+use crate::words::{Block, NodeId, SectionWords, Zone};
 
 /// Returns whether the pageblock can hold the request: whether its address, its node and its kind
 /// of memory are suitable.
@@ -30,6 +30,27 @@ pub(super) fn first_suitable_frame(block: Block<'_>, request: &AllocRequest) -> 
     let first = below.checked_next_multiple_of(align)?;
     let fits = first.checked_add(request.frames)? <= PAGEBLOCK_FRAMES as u64;
     usize::try_from(first).ok().filter(|_| fits)
+}
+
+/// The zone of pageblocks that a search has chosen, and the node that its request requires. Between
+/// the choice and the claim, the pageblocks may go offline, and come online in another zone or on
+/// another node. A claimed pageblock changes neither.
+#[derive(Clone, Copy)]
+pub(super) struct ZoneAndNode {
+    pub(super) zone: Zone,
+    pub(super) required_node: Option<NodeId>,
+}
+
+impl ZoneAndNode {
+    pub(super) fn new(zone: Zone, request: &AllocRequest) -> ZoneAndNode {
+        ZoneAndNode { zone, required_node: request.only_node() }
+    }
+
+    /// Returns whether `blocks` of the section of `block` are still in this zone and on this node.
+    pub(super) fn has(self, words: &SectionWords, block: Block<'_>, blocks: u64) -> bool {
+        block.section().zone_mask(self.zone) & blocks == blocks
+            && is_on_required_node(words, block, self.required_node)
+    }
 }
 
 /// Returns whether a pageblock is on the node that the request requires.

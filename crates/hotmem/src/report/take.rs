@@ -60,10 +60,11 @@ impl<'f, P: Platform> Reporter<'f, P> {
         budget: &mut StepBudget,
         is_enough: impl Fn(&WaitingCount) -> bool,
     ) -> Result<(), BudgetSpent> {
+        let call = self.frames.call();
         while !is_enough(count)
             && let Some(section) = self.next_section(&mut count.position, budget)?
         {
-            let candidates = self.unreported(section) & !self.frames.call().pinned_in(section);
+            let candidates = self.unreported(section) & !call.pinned_in(section);
             count.waiting_blocks += u64::from(candidates.count_ones());
             count.has_unseen |= section.blocks(candidates).any(|block| !block.state().was_seen());
         }
@@ -98,8 +99,8 @@ impl<'f, P: Platform> Reporter<'f, P> {
         // Look again: the pageblocks that did not fit into the last batch may have been withdrawn,
         // pinned or reported since.
         let Some(section) = self.frames.words().section_of(section_start) else { return Ok(()) };
-        reportable &=
-            !self.frames.call().pinned_in(section) & !section.reported.load(Ordering::Relaxed);
+        let call = self.frames.call();
+        reportable &= !call.pinned_in(section) & !section.reported.load(Ordering::Relaxed);
         let mut claims_left = MAX_FAILED_CLAIMS;
         while reportable != 0 {
             round.unclaimed_blocks = Some((section_start, reportable));
@@ -130,9 +131,9 @@ impl<'f, P: Platform> Reporter<'f, P> {
             let (first, len) = highest_run(of_zone, most);
             let run = mask(len as usize) << first;
             self.frames.wakeup().note_sent(zone, len);
-            if self.frames.call().claim_all(section, run) {
+            if call.claim_all(section, run) {
                 mark_as_reporting(section, run);
-                let pinned = run & self.frames.call().pinned_after_mark(section);
+                let pinned = run & call.pinned_after_mark(section);
                 if pinned != 0 {
                     self.publish(section, run, false);
                     reportable &= !pinned;
@@ -242,6 +243,7 @@ impl<'f, P: Platform> Reporter<'f, P> {
         budget: &mut StepBudget,
     ) -> Result<u64, BudgetSpent> {
         let mut half = budget.half()?;
+        let call = self.frames.call();
         let mut free = 0;
         let mut has_budget = Ok(());
         let class = Class::free(zone);
@@ -249,7 +251,7 @@ impl<'f, P: Platform> Reporter<'f, P> {
         let mut below = Pfn::LIMIT;
         while free < enough {
             // Look at the sections that are CPUs' hints too: the trees may not lead to them.
-            let hinted = self.frames.call().hinted_sections(zone);
+            let hinted = call.hinted_sections(zone);
             let hinted = hinted.filter(|s| search.includes(*s) && s.start() < below);
             let hinted = hinted.max_by_key(|section| section.start());
             let sections = hinted.into_iter().chain(search.prev(below));

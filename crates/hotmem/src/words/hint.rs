@@ -6,9 +6,8 @@ use super::{Block, Section, SectionRef, SectionWords};
 use crate::addr::Pfn;
 use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_PAGEBLOCKS};
 
-/// The number of a pageblock or a section, plus one, so that 0 means none and an atomic can hold it. A
-/// hint always
-/// names the same memory, but the memory may be in another state later, or absent.
+/// The number of a pageblock or a section, plus one, so that 0 means none and an atomic can hold it.
+/// A hint always names the same memory, but the memory may be in another state later, or absent.
 pub(crate) type Hint = u64;
 
 /// A hint that names nothing.

@@ -61,55 +61,6 @@ fn an_allocation_can_be_split_at_every_frame() {
 }
 
 #[test]
-fn the_parts_of_a_split_allocation_join_again_in_either_order() {
-    with_instance(|frames, _| {
-        let free = frames.counts().free;
-        for len in [1, 5, PAGEBLOCK, PAGEBLOCK + 3] {
-            let mut owned = frames.alloc(AllocRequest::frames(len)).unwrap();
-            let all = owned.range();
-            for number in all.start().number()..=all.end().number() {
-                let (below, above) = owned.split_at(pfn(number));
-                let joined = if number % 2 == 0 { below.join(above) } else { above.join(below) };
-                owned = joined.expect("the two parts of one allocation join");
-                assert_eq!((owned.range(), frames.counts().free), (all, free - len));
-            }
-            drop(owned);
-            assert_eq!(frames.counts().free, free);
-        }
-    });
-}
-
-#[test]
-fn allocations_join_only_if_adjacent_in_one_region_of_one_instance() {
-    with_instance(|frames, hotplug| {
-        let assert_refused = |one: Owned<'_>, other: Owned<'_>| {
-            let ranges = (one.range(), other.range());
-            let (one, other) = one.join(other).expect_err("these allocations must not join");
-            assert_eq!((one.range(), other.range()), ranges);
-        };
-        let two_at = |frame| AllocRequest::frames(2).at(pfn(frame));
-        let [below, above] = [0, 3].map(|frame| frames.alloc(two_at(PAGEBLOCK + frame)).unwrap());
-        assert_refused(below, above);
-        // Adjacent allocations in two regions.
-        for section in [2, 3] {
-            let plugged = range(section * SECTION, SECTION);
-            hotplug.announce(plugged).unwrap();
-            hotplug.add(plugged).unwrap();
-            hotplug.online(plugged, OnlineType::Kernel, &mut NoHooks).unwrap();
-        }
-        let top = frames.alloc(two_at(3 * SECTION - 2)).unwrap();
-        let bottom = frames.alloc(two_at(3 * SECTION)).unwrap();
-        assert_eq!(top.range().end(), bottom.range().start());
-        assert_refused(bottom, top);
-        // An allocation of another instance with adjacent frame numbers.
-        with_instance(|foreign_frames, _| {
-            let foreign = foreign_frames.alloc(two_at(PAGEBLOCK + 2)).unwrap();
-            assert_refused(frames.alloc(two_at(PAGEBLOCK)).unwrap(), foreign);
-        });
-    });
-}
-
-#[test]
 fn a_frame_that_is_poisoned_in_an_allocation_is_quarantined_when_it_is_freed() {
     with_instance(|frames, hotplug| {
         let free = frames.counts().free;
@@ -139,7 +90,7 @@ fn fill_and_free_raw_fills_memory_with_the_promised_contents() {
     assert!(memory.words(frame).all(|word| word == 0));
 }
 
-/// Splits, joins and drops allocations at random. They must never overlap, and at the end all
+/// Splits and drops allocations at random. They must never overlap, and at the end all
 /// memory must be free.
 #[test]
 fn random_allocations_never_overlap_and_no_frame_is_lost() {
@@ -150,7 +101,7 @@ fn random_allocations_never_overlap_and_no_frame_is_lost() {
             let mut all: Vec<Owned<'_>> = Vec::new();
             for _ in 0..300 {
                 let index = rng.usize(..=all.len());
-                match rng.u32(..4) {
+                match rng.u32(..3) {
                     0 => all
                         .extend(frames.alloc(AllocRequest::frames(rng.u64(1..2 * PAGEBLOCK))).ok()),
                     1 if index < all.len() => {
@@ -159,21 +110,6 @@ fn random_allocations_never_overlap_and_no_frame_is_lost() {
                             owned.range().start().number() + rng.u64(..=owned.range().frames());
                         let (below, above) = owned.split_at(pfn(middle));
                         all.extend([below, above]);
-                    }
-                    2 if all.len() >= 2 => {
-                        all.sort_by_key(|owned| (owned.range().start(), owned.range().frames()));
-                        let below = rng.usize(..all.len() - 1);
-                        let (above, below) = (all.remove(below + 1), all.remove(below));
-                        let may_join = below.range().end() == above.range().start()
-                            || below.range().is_empty()
-                            || above.range().is_empty();
-                        match below.join(above) {
-                            Ok(joined) => all.push(joined),
-                            Err((below, above)) => {
-                                assert!(!may_join, "{below:?} {above:?}");
-                                all.extend([below, above]);
-                            }
-                        }
                     }
                     _ if index < all.len() => drop(all.swap_remove(index)),
                     _ => {}

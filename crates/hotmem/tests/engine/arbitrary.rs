@@ -345,7 +345,7 @@ fn call<'f>(local: &mut Instance<'f>, other: &mut Instance<'f>, rng: &mut Rng) -
         }
         24 => {
             let Some(owned) = take_random(rng, &mut local.owned_ranges) else { return false };
-            match rng.u8(..4) {
+            match rng.u8(..3) {
                 0 => drop(owned),
                 1 => {
                     let range = owned.into_raw();
@@ -354,23 +354,9 @@ fn call<'f>(local: &mut Instance<'f>, other: &mut Instance<'f>, rng: &mut Rng) -
                     // A part that a split has left may be empty.
                     assert_eq!(freed.is_err(), range.is_empty(), "{range:?}: {freed:?}");
                 }
-                2 => {
+                _ => {
                     let (below, above) = owned.split_at(target.start());
                     local.owned_ranges.extend([below, above]);
-                }
-                _ => {
-                    let Some(other) = take_random(rng, tokens_of_either!(owned_ranges)) else {
-                        local.owned_ranges.push(owned);
-                        return false;
-                    };
-                    match owned.join(other) {
-                        Ok(joined) => local.owned_ranges.push(joined),
-                        Err((owned, other)) => {
-                            local.owned_ranges.push(owned);
-                            tokens_of_either!(owned_ranges).push(other);
-                            return true;
-                        }
-                    }
                 }
             }
             false

@@ -38,8 +38,9 @@ impl<P: Platform> Frames<P> {
     /// [`Hotplug`](crate::Hotplug). Otherwise, the frame bitmaps that the function reads could be
     /// freed or unmapped.
     pub unsafe fn validate(&self) -> Result<Counts, Inconsistency> {
+        let call = self.call();
         for section in self.words.sections() {
-            section.blocks(SECTION_MASK).try_for_each(|block| self.call().validate_block(block))?;
+            section.blocks(SECTION_MASK).try_for_each(|block| call.validate_block(block))?;
         }
         for metadata in self.metadata() {
             let is_noted = |block: Block<'_>| {
@@ -53,15 +54,15 @@ impl<P: Platform> Frames<P> {
             }
         }
         let counts = self.counts();
-        if self.call().ensure_free(&Zone::ALL, u64::MAX) != Err(counts.free) {
+        if call.ensure_free(&Zone::ALL, u64::MAX) != Err(counts.free) {
             let description = "the count of free frames is not the number that searches find";
             return Err(Inconsistency { range: PfnRange::EMPTY, description });
         }
         #[cfg(not(loom))]
-        for reserved in self.call().reserve_metadata() {
+        for reserved in call.reserve_metadata() {
             let description = "in the word reserve, but free";
             let inconsistency = Inconsistency { range: reserved.frames, description };
-            self.call().check_allocated(reserved.frames).map_err(|_| inconsistency)?;
+            call.check_allocated(reserved.frames).map_err(|_| inconsistency)?;
         }
         Ok(counts)
     }

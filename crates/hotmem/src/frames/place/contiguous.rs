@@ -17,10 +17,10 @@ impl<P: Platform> Frames<P> {
         &self,
         request: &AllocRequest,
     ) -> Result<PfnRange, AllocError> {
-        let low_end = self.call().low_end();
-        let has_low = low_end != Pfn::ZERO && request.upper_bound == Pfn::LIMIT;
         self.search_all(request.zones(), |call| {
             call.start_hiding();
+            let low_end = call.low_end();
+            let has_low = low_end != Pfn::ZERO && request.upper_bound == Pfn::LIMIT;
             let above = if has_low { call.take_free_run(request, low_end) } else { None };
             above.or_else(|| call.take_free_run(request, Pfn::ZERO))
         })

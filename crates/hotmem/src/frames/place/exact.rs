@@ -2,22 +2,20 @@
 
 use crate::addr::{Pfn, PfnRange};
 use crate::frames::CallContext;
-use crate::frames::suitable::is_on_required_node;
+use crate::frames::suitable::{ZoneAndNode, is_on_required_node};
 use crate::frames::{AllocError, AllocRequest, Frames};
 use crate::geometry::{BITMAP_WORDS, PAGEBLOCK_FRAMES};
 use crate::invariant::OrRecordViolation;
 use crate::platform::Platform;
-use crate::words::{Block, FrameBitmap, NodeId, Zone, bitmap_words_of};
+use crate::words::{Block, FrameBitmap, bitmap_words_of};
 use core::ops::Range;
 
 /// A part of one pageblock.
 struct BlockPart<'a> {
     block: Block<'a>,
     frames: Range<usize>,
-    /// The zone that the pageblock had when this value was made. It may have changed since.
-    zone: Zone,
-    /// The node that the request requires.
-    required_node: Option<NodeId>,
+    /// The zone that the pageblock had when this value was made, and the node that it must be on.
+    wanted: ZoneAndNode,
 }
 
 impl<P: Platform> Frames<P> {
@@ -70,12 +68,11 @@ impl<P: Platform> CallContext<'_, P> {
         let block = self.words().block_of(block_range.start())?;
         let first = usize::try_from(block_range.start().number() - block.start().number()).ok()?;
         let frames = first..first + usize::try_from(block_range.frames()).ok()?;
-        let zone = block.zone();
-        let required_node = request.only_node();
-        let is_suitable = request.zones().contains(&zone)
-            && is_on_required_node(self.words(), block, required_node)
+        let wanted = ZoneAndNode::new(block.zone(), request);
+        let is_suitable = request.zones().contains(&wanted.zone)
+            && is_on_required_node(self.words(), block, wanted.required_node)
             && (!request.boot_only || block.is_boot(self.words()));
-        is_suitable.then_some(BlockPart { block, frames, zone, required_node })
+        is_suitable.then_some(BlockPart { block, frames, wanted })
     }
 
     /// Returns whether `frames` of a pageblock are free at this moment.
@@ -91,14 +88,13 @@ impl<P: Platform> CallContext<'_, P> {
 
     /// Takes one frame of a pageblock. The caller must have started a hiding step.
     pub(in crate::frames) fn take_frame(&self, block: Block<'_>, frame: usize) -> bool {
-        let part =
-            BlockPart { block, frames: frame..frame + 1, zone: block.zone(), required_node: None };
-        self.take_part(&part)
+        let wanted = ZoneAndNode { zone: block.zone(), required_node: None };
+        self.take_part(&BlockPart { block, frames: frame..frame + 1, wanted })
     }
 
     /// Takes a part of one pageblock. The caller must have started a hiding step.
     fn take_part(&self, part: &BlockPart<'_>) -> bool {
-        let BlockPart { block, frames, zone, required_node } = part;
+        let BlockPart { block, frames, wanted } = part;
         let is_owned =
             self.claim_all(block.section(), block.mask()) || self.take_if_all_free(*block);
         if !is_owned {
@@ -106,7 +102,7 @@ impl<P: Platform> CallContext<'_, P> {
             self.set_partial_if_takeable(*block);
             return is_taken;
         }
-        if !self.suits_or_put_back(*block, block.mask(), *zone, *required_node) {
+        if !self.suits_or_put_back(*block, block.mask(), *wanted) {
             return false;
         }
         if frames.len() == PAGEBLOCK_FRAMES {
@@ -120,13 +116,11 @@ impl<P: Platform> CallContext<'_, P> {
 
     /// Takes the frames of `part` out of a live pageblock, all or none.
     fn take_exactly(&self, part: &BlockPart<'_>) -> bool {
-        let BlockPart { block, frames, zone, required_node } = part;
+        let BlockPart { block, frames, wanted } = part;
         let Some(bitmap) = self.bitmap_of(*block) else { return false };
         let words = bitmap_words_of(frames.clone());
         let first_refused = words.clone().find(|&(word, bits)| !bitmap.take(word, bits));
-        let is_suitable =
-            || block.zone() == *zone && is_on_required_node(self.words(), *block, *required_node);
-        if first_refused.is_none() && is_suitable() {
+        if first_refused.is_none() && wanted.has(self.words(), *block, block.mask()) {
             return true;
         }
         let end = first_refused.map_or(BITMAP_WORDS, |(word, _)| word);

@@ -5,11 +5,11 @@ use crate::addr::Pfn;
 use crate::frames::AllocRequest;
 use crate::frames::CallContext;
 use crate::frames::order::SearchStep;
-use crate::frames::suitable::{is_on_required_node, suits};
+use crate::frames::suitable::{ZoneAndNode, suits};
 use crate::geometry::bits_of;
 use crate::platform::Platform;
 use crate::sync::{Ordering, mutant};
-use crate::words::{Block, Class, NodeId, Search, SectionRef, Zone};
+use crate::words::{Block, Class, Search, SectionRef, Zone};
 
 /// The number of sections in which a search looks for an unreported pageblock before it takes a
 /// reported one.
@@ -38,8 +38,7 @@ impl<'f, P: Platform> CallContext<'f, P> {
                         && self.suits_or_put_back(
                             *block,
                             block.mask(),
-                            step.zone,
-                            request.only_node(),
+                            ZoneAndNode::new(step.zone, request),
                         )
                 })
             })
@@ -92,7 +91,8 @@ impl<'f, P: Platform> CallContext<'f, P> {
                 return None;
             }
             let block = section.block(candidates.trailing_zeros() as usize)?;
-            if self.claim_for(block, block.mask(), zone, None) {
+            let anywhere = ZoneAndNode { zone, required_node: None };
+            if self.claim_for(block, block.mask(), anywhere) {
                 return Some(block);
             }
         }
@@ -100,33 +100,21 @@ impl<'f, P: Platform> CallContext<'f, P> {
 
     /// Claims all of `blocks`, in the section of `block`, or nothing.
     #[inline(never)]
-    pub(super) fn claim_for(
-        &self,
-        block: Block<'_>,
-        blocks: u64,
-        zone: Zone,
-        required_node: Option<NodeId>,
-    ) -> bool {
-        self.claim_all(block.section(), blocks)
-            && self.suits_or_put_back(block, blocks, zone, required_node)
+    pub(super) fn claim_for(&self, block: Block<'_>, blocks: u64, wanted: ZoneAndNode) -> bool {
+        self.claim_all(block.section(), blocks) && self.suits_or_put_back(block, blocks, wanted)
     }
 
-    /// Returns whether `blocks` of the section of `block` are in `zone` and on the required node.
-    /// If not, publishes them again. The caller must have just claimed `blocks`. Between its read
-    /// of the words and the claim, the pageblocks may have gone offline and come online in another
-    /// zone or on another node. A claimed pageblock changes neither its zone nor its node.
+    /// Returns whether `blocks` of the section of `block` are still where the caller has found them.
+    /// If not, publishes them again. The caller must have just claimed `blocks`.
     #[inline]
     pub(in crate::frames) fn suits_or_put_back(
         &self,
         block: Block<'_>,
         blocks: u64,
-        zone: Zone,
-        required_node: Option<NodeId>,
+        wanted: ZoneAndNode,
     ) -> bool {
         mutant!("a claim does not look at the zone again" => return true);
-        let is_suitable = block.section().zone_mask(zone) & blocks == blocks
-            && is_on_required_node(self.words(), block, required_node);
-        is_suitable || self.refuse(block, blocks)
+        wanted.has(self.words(), block, blocks) || self.refuse(block, blocks)
     }
 
     #[cold]
@@ -150,10 +138,10 @@ impl<'f, P: Platform> CallContext<'f, P> {
         let free = section.available(Class::free(zone));
         let unreported = free & !section.reported.load(Ordering::Relaxed);
         let reported = if allow_reported { free & !unreported } else { 0 };
+        let wanted = ZoneAndNode::new(zone, request);
         bits_of(unreported).chain(bits_of(reported)).filter_map(|bit| section.block(bit)).find(
             |block| {
-                suits(self.words(), *block, request)
-                    && self.claim_for(*block, block.mask(), zone, request.only_node())
+                suits(self.words(), *block, request) && self.claim_for(*block, block.mask(), wanted)
             },
         )
     }

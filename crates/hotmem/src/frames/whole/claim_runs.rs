@@ -6,7 +6,7 @@ use crate::frames::AllocRequest;
 use crate::frames::CallContext;
 use crate::frames::order::SearchStep;
 use crate::frames::runs::{aligned_starts, runs_of};
-use crate::frames::suitable::is_on_required_node;
+use crate::frames::suitable::{ZoneAndNode, is_on_required_node};
 use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES, SECTION_MASK, SECTION_PAGEBLOCKS, mask};
 use crate::invariant::OrRecordViolation;
 use crate::platform::Platform;
@@ -76,8 +76,8 @@ impl<'f, P: Platform> CallContext<'f, P> {
         let first_block =
             usize::try_from(frames_below_bound.div_ceil(PAGEBLOCK_FRAMES as u64)).ok()?;
         let suitable = aligned & mask(last_block.saturating_add(1)) & !mask(first_block);
-        let required_node = request.only_node();
-        while is_on_required_node(self.words(), first, required_node) {
+        let wanted = ZoneAndNode::new(zone, request);
+        while is_on_required_node(self.words(), first, wanted.required_node) {
             let free =
                 available_to(self.words(), section, Class::free(zone), request) & SECTION_MASK;
             let unreported = free & !first.section().reported.load(Ordering::Relaxed);
@@ -91,7 +91,7 @@ impl<'f, P: Platform> CallContext<'f, P> {
                 return None;
             }
             let bit = starts.trailing_zeros() as usize;
-            if self.claim_for(first, mask(blocks) << bit, zone, required_node) {
+            if self.claim_for(first, mask(blocks) << bit, wanted) {
                 return Some(Run { section, first_bit: bit, blocks });
             }
         }
@@ -186,10 +186,10 @@ impl<'f, P: Platform> CallContext<'f, P> {
     /// Claims all of `run`, or nothing.
     fn claim_words(&self, run: Run<'_>, zone: Zone, request: &AllocRequest) -> bool {
         self.start_hiding();
-        for (i, wanted) in run.words() {
+        let wanted = ZoneAndNode::new(zone, request);
+        for (i, blocks) in run.words() {
             let block = run.section.above(self.words(), i).and_then(|section| section.block(0));
-            if !block.is_some_and(|block| self.claim_for(block, wanted, zone, request.only_node()))
-            {
+            if !block.is_some_and(|block| self.claim_for(block, blocks, wanted)) {
                 for (claimed, blocks) in run.words().take_while(|&(claimed, _)| claimed < i) {
                     mutant!("a failed wide claim keeps its first word" => if claimed == 0 { continue });
                     if let Some(section) =

@@ -19,7 +19,7 @@
 //! | `nodes.rs` | moves sections to another node |
 //! | `numbers.rs` | gives indices to the platform's node numbers |
 //! | `id.rs`, `sizes.rs` | numbers of sections and nodes; how many there can be |
-//! | `ranges.rs` | lists the announced ranges |
+//! | `ranges.rs`, `range_entry.rs` | list the announced ranges; hold one of them |
 
 #[cfg(not(loom))]
 mod count;
@@ -32,6 +32,7 @@ mod nodes;
 mod numbers;
 mod paths;
 mod pieces;
+mod range_entry;
 mod ranges;
 mod sizes;
 #[cfg(all(test, not(loom)))]
@@ -50,7 +51,8 @@ pub(crate) use paths::{PATH_LEN, Paths};
 #[cfg(loom)]
 pub(crate) use pieces::DirectoryPiece;
 pub(crate) use pieces::{Chunk, NEIGHBOURHOODS, NodeRecord};
-pub(crate) use ranges::{Entry, Neighbour, Ranges, RegionIndex};
+pub(crate) use range_entry::Entry;
+pub(crate) use ranges::{Neighbour, Ranges, RegionIndex};
 pub(crate) use sizes::CHUNK_SECTIONS;
 pub use sizes::MAX_NODES;
 

@@ -9,6 +9,7 @@
 
 use super::install::{NoMemory, PieceSupply, get_or_make};
 use super::pieces::DirectoryPiece;
+use super::range_entry::Entry;
 #[cfg(not(loom))]
 use super::walk::PieceMemory;
 use crate::addr::{Pfn, PfnRange};
@@ -79,26 +80,6 @@ impl Bounds {
     }
 }
 
-/// One announced range.
-#[repr(C)]
-pub(crate) struct Entry {
-    start: AtomicU64,
-    /// The end of the range, or 0 if the place is vacant. It is stored with Release and loaded with
-    /// Acquire, so that a reader that finds the range also finds the other fields.
-    end: AtomicU64,
-    /// The number of the node, the flags [`BOOT`] and [`NODES_VARY`], and the group in the bits from
-    /// [`GROUP_SHIFT`] up.
-    node: AtomicU64,
-    /// The number of the announcement, which is unique in this process. `Hotplug::announce` sets
-    /// it.
-    pub(crate) id: AtomicU64,
-    /// The number of online frames, by zone.
-    pub(crate) online: [AtomicU64; 2],
-    /// The number of online frames, by zone, that are on the node that the range was announced for.
-    /// This is less than `online` if some sections were added to another node.
-    pub(crate) online_on_announced_node: [AtomicU64; 2],
-}
-
 /// What stands in the way of a new range.
 pub(crate) enum Neighbour {
     /// This range overlaps the new range.
@@ -106,10 +87,6 @@ pub(crate) enum Neighbour {
     /// This part of a range shares a section with the new range, and is for another node.
     OfOtherNode(PfnRange),
 }
-
-const BOOT: u64 = 1 << 32;
-const NODES_VARY: u64 = 1 << 33;
-const GROUP_SHIFT: u32 = 56;
 
 // SAFETY: the type consists of atomics of integers and pointers, which may be all zero.
 unsafe impl DirectoryPiece for RegionTableFrame {
@@ -124,71 +101,7 @@ unsafe impl DirectoryPiece for RegionTableFrame {
 }
 
 #[cfg(not(loom))]
-const _: () = assert!(size_of::<Entry>() == 64 && size_of::<RegionTableFrame>() <= 1 << 12);
-
-impl Entry {
-    const fn unused() -> Entry {
-        Entry {
-            start: AtomicU64::new(0),
-            end: AtomicU64::new(0),
-            node: AtomicU64::new(0),
-            id: AtomicU64::new(0),
-            online: [const { AtomicU64::new(0) }; 2],
-            online_on_announced_node: [const { AtomicU64::new(0) }; 2],
-        }
-    }
-
-    /// Returns the range, if there is one.
-    pub(crate) fn range(&self) -> Option<PfnRange> {
-        let end = self.end.load(Ordering::Acquire);
-        let start = self.start.load(Ordering::Relaxed);
-        if end == 0 { None } else { PfnRange::new(Pfn::new(start)?, Pfn::new(end)?) }
-    }
-
-    /// Returns the range, if there is one and it overlaps `range`, which is not empty.
-    fn range_overlapping(&self, range: PfnRange) -> Option<PfnRange> {
-        let end = self.end.load(Ordering::Acquire);
-        let start = self.start.load(Ordering::Relaxed);
-        let overlaps = range.start().number() < end && start < range.end().number();
-        if overlaps { PfnRange::new(Pfn::new(start)?, Pfn::new(end)?) } else { None }
-    }
-
-    /// Returns the number of the node.
-    #[allow(clippy::cast_possible_truncation, reason = "the number is in the low 32 bits")]
-    pub(crate) fn node(&self) -> u32 {
-        self.node.load(Ordering::Relaxed) as u32
-    }
-
-    /// Returns whether the range is boot memory, which is never removed.
-    pub(crate) fn is_boot(&self) -> bool {
-        self.node.load(Ordering::Relaxed) & BOOT != 0
-    }
-
-    /// Returns whether additions name the nodes of the range's parts.
-    fn nodes_vary(&self) -> bool {
-        self.node.load(Ordering::Relaxed) & NODES_VARY != 0
-    }
-
-    /// Sets whether additions name the nodes of the parts of a range that was just announced.
-    pub(crate) fn set_nodes_vary(&self, nodes_vary: bool) {
-        let flag = if nodes_vary { NODES_VARY } else { 0 };
-        let node = self.node.load(Ordering::Relaxed);
-        self.node.store(node | flag, Ordering::Relaxed);
-    }
-
-    /// Returns the group of the range, which says how the range is brought online and taken
-    /// offline: see `hotplug/policy.rs`. A new range has group 0.
-    #[allow(clippy::cast_possible_truncation, reason = "the highest 8 bits")]
-    pub(crate) fn group(&self) -> u8 {
-        (self.node.load(Ordering::Relaxed) >> GROUP_SHIFT) as u8
-    }
-
-    /// Sets the group of a range that was just announced.
-    pub(crate) fn set_group(&self, group: u8) {
-        let node = self.node.load(Ordering::Relaxed);
-        self.node.store(node | u64::from(group) << GROUP_SHIFT, Ordering::Relaxed);
-    }
-}
+const _: () = assert!(size_of::<RegionTableFrame>() <= 1 << 12);
 
 /// Returns how many frames a list with this many places takes.
 #[cfg(not(loom))]
@@ -242,19 +155,14 @@ impl Ranges {
         if let Some(frame) = self.frame_of(index) {
             frame.bounds.include(range);
         }
-        entry.start.store(range.start().number(), Ordering::Relaxed);
-        let boot = if is_boot { BOOT } else { 0 };
-        entry.node.store(u64::from(node) | boot, Ordering::Relaxed);
-        let counts = entry.online.iter().chain(&entry.online_on_announced_node);
-        counts.for_each(|count| count.store(0, Ordering::Relaxed));
-        entry.end.store(range.end().number(), Ordering::Release);
+        entry.set(range, node, is_boot);
         Ok(index)
     }
 
     /// Removes a range from the list.
     pub(crate) fn withdraw(&self, index: RegionIndex) {
         if let Some(entry) = self.get(index).filter(|entry| entry.range().is_some()) {
-            entry.end.store(0, Ordering::Release);
+            entry.set_vacant();
             let vacant_places = self.vacant_places.load(Ordering::Relaxed) + 1;
             self.vacant_places.store(vacant_places, Ordering::Relaxed);
         }
