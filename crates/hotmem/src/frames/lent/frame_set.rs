@@ -22,6 +22,13 @@ pub(in crate::frames) struct FrameSet {
     frames: u64,
 }
 
+/// The end of a range at which a search begins, and so the run that it finds.
+#[derive(Clone, Copy)]
+pub(super) enum End {
+    Lowest,
+    Highest,
+}
+
 /// No memory is free for a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::frames) struct NoMemory;
@@ -99,26 +106,17 @@ impl FrameSet {
         count(memory, self.root, self.height, self.clip(range))
     }
 
-    /// Returns the highest run of frames in the set that lies within `range` and within one leaf.
+    /// Returns the highest or the lowest run of frames in the set that lies within `range` and within
+    /// one leaf.
     ///
-    /// Cost: O(words between the end of `range` and the run), at most 512 for each level.
-    pub(super) fn highest_in<P: Platform>(
+    /// Cost: O(words between this end of `range` and the run), at most 512 for each level.
+    pub(super) fn run_in<P: Platform>(
         &self,
         memory: &Frames<P>,
         range: PfnRange,
+        end: End,
     ) -> Option<PfnRange> {
-        let run = highest(memory, self.root, self.height, self.clip(range))?;
-        PfnRange::new(Pfn::new(run.start)?, Pfn::new(run.end)?)
-    }
-
-    /// Returns the lowest run of frames in the set that lies within `range` and within one leaf. Cost:
-    /// as for [`highest_in`](Self::highest_in), from the start of `range` on.
-    pub(super) fn lowest_in<P: Platform>(
-        &self,
-        memory: &Frames<P>,
-        range: PfnRange,
-    ) -> Option<PfnRange> {
-        let run = lowest(memory, self.root, self.height, self.clip(range))?;
+        let run = run_at(end, memory, self.root, self.height, self.clip(range))?;
         PfnRange::new(Pfn::new(run.start)?, Pfn::new(run.end)?)
     }
 
@@ -253,21 +251,32 @@ fn count<P: Platform>(memory: &Frames<P>, entry: Entry, level: u32, range: Range
     parts(level, range).map(count_in).sum()
 }
 
-fn highest<P: Platform>(
+/// Returns the highest or the lowest run of a node.
+fn run_at<P: Platform>(
+    end: End,
     memory: &Frames<P>,
     entry: Entry,
     level: u32,
     range: Range<u64>,
 ) -> Option<Range<u64>> {
     let node = entry.node()?;
+    let mut parts = parts(level, range);
+    let mut words = core::iter::from_fn(|| {
+        let (index, part) = match end {
+            End::Lowest => parts.next(),
+            End::Highest => parts.next_back(),
+        }?;
+        Some((index, part, read(memory, node, index)))
+    });
     if level == 0 {
-        let words = parts(0, range)
-            .rev()
-            .map(|(index, part)| (index as u64, read(memory, node, index) & bits(part)));
-        return highest_run(words);
+        let words = words.map(|(index, part, word)| (index as u64, word & bits(part)));
+        return match end {
+            End::Lowest => lowest_run(words),
+            End::Highest => highest_run(words),
+        };
     }
-    parts(level, range).rev().find_map(|(index, part)| {
-        let run = highest(memory, Entry(read(memory, node, index)), level - 1, part)?;
+    words.find_map(|(index, part, word)| {
+        let run = run_at(end, memory, Entry(word), level - 1, part)?;
         let start = index as u64 * covered_by(level - 1);
         Some(run.start + start..run.end + start)
     })
@@ -276,41 +285,10 @@ fn highest<P: Platform>(
 /// Returns the highest run of set bits of these words, each with its number. They descend without a
 /// gap.
 fn highest_run(words: impl Iterator<Item = (u64, u64)>) -> Option<Range<u64>> {
-    let mut run: Option<Range<u64>> = None;
-    for (index, word) in words {
-        let first = index * WORD_FRAMES;
-        let end = match &run {
-            Some(_) => WORD_FRAMES,
-            None if word == 0 => continue,
-            None => WORD_FRAMES - u64::from(word.leading_zeros()),
-        };
-        let len = u64::from((word << (WORD_FRAMES - end)).leading_ones());
-        let start = first + end - len;
-        run = Some(start..run.map_or(first + end, |run| run.end));
-        if start > first {
-            break;
-        }
-    }
-    run
-}
-
-fn lowest<P: Platform>(
-    memory: &Frames<P>,
-    entry: Entry,
-    level: u32,
-    range: Range<u64>,
-) -> Option<Range<u64>> {
-    let node = entry.node()?;
-    if level == 0 {
-        let words = parts(0, range)
-            .map(|(index, part)| (index as u64, read(memory, node, index) & bits(part)));
-        return lowest_run(words);
-    }
-    parts(level, range).find_map(|(index, part)| {
-        let run = lowest(memory, Entry(read(memory, node, index)), level - 1, part)?;
-        let start = index as u64 * covered_by(level - 1);
-        Some(run.start + start..run.end + start)
-    })
+    let last_word = NODE_WORDS as u64 - 1;
+    let mirrored = words.map(|(index, word)| (last_word - index, word.reverse_bits()));
+    let run = lowest_run(mirrored)?;
+    Some(covered_by(0) - run.end..covered_by(0) - run.start)
 }
 
 /// Returns the lowest run of set bits of these words, each with its number. They ascend without a

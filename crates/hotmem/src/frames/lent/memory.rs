@@ -5,7 +5,7 @@
 //! lender records in a [`FrameSet`], because a pageblock may have frames in a balloon beside frames in
 //! use. The lender ends the mark when its last frame of the pageblock comes back.
 
-use super::frame_set::FrameSet;
+use super::frame_set::{End, FrameSet};
 use crate::addr::{Pfn, PfnRange};
 use crate::frames::{AllocError, AllocRequest, Frames};
 use crate::geometry::PAGEBLOCK_FRAMES;
@@ -68,7 +68,7 @@ impl<'f, P: Platform> LentMemory<'f, P> {
     /// own. So a caller that walks downward, from each run to the next, reads each word once.
     #[must_use]
     pub fn highest_in(&self, within: PfnRange, max_frames: u64) -> Option<PfnRange> {
-        let run = self.lent.highest_in(self.frames, within)?;
+        let run = self.lent.run_in(self.frames, within, End::Highest)?;
         let skipped = run.frames().saturating_sub(max_frames);
         Some(run.split_at(run.start().checked_add(skipped)?).1).filter(|run| !run.is_empty())
     }
@@ -77,7 +77,7 @@ impl<'f, P: Platform> LentMemory<'f, P> {
     /// section. Cost: as for [`highest_in`](Self::highest_in), from the start of `within` on.
     #[must_use]
     pub fn lowest_in(&self, within: PfnRange, max_frames: u64) -> Option<PfnRange> {
-        let run = self.lent.lowest_in(self.frames, within)?;
+        let run = self.lent.run_in(self.frames, within, End::Lowest)?;
         let end = run.start().checked_add(max_frames.min(run.frames()))?;
         Some(run.split_at(end).0).filter(|run| !run.is_empty())
     }
