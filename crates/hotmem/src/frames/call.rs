@@ -28,13 +28,11 @@ pub(crate) struct CallContext<'f, P> {
 
 impl<P: Platform> Frames<P> {
     /// Begins a call. Changes no count.
-    #[inline]
     pub(crate) fn call(&self) -> CallContext<'_, P> {
         self.call_on(self.listed_cpu())
     }
 
     /// Begins a call on the CPU of this record, which is listed.
-    #[inline]
     pub(super) fn call_on<'f>(&'f self, cpu: &'f Cpu) -> CallContext<'f, P> {
         CallContext { frames: self, cpu, is_hiding: Cell::new(false) }
     }
@@ -47,14 +45,12 @@ impl<P: Platform> Frames<P> {
 
 impl<'f, P> CallContext<'f, P> {
     /// Returns the words of all sections.
-    #[inline]
     pub(crate) fn words(&self) -> &'f SectionWords {
         &self.frames.words
     }
 
     /// Counts the start of a hiding step, unless the call has counted one already. The caller calls
     /// this *before* the step that hides memory.
-    #[inline]
     pub(crate) fn start_hiding(&self) {
         if !self.is_hiding.replace(true) {
             self.cpu.start_hiding_step();

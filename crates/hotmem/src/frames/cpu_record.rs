@@ -65,7 +65,6 @@ impl Cpu {
     }
 
     /// Counts the end of a hiding step: searches can find all memory again.
-    #[inline]
     pub(super) fn end_hiding_step(&self) {
         // Release pairs with the Acquire in `Watch::start`: a search that sees this count sees the
         // memory where it was put.
@@ -74,7 +73,6 @@ impl Cpu {
 
     /// Returns the hint of the pageblock that allocations of this grain use: single frames, or runs
     /// of up to 64 frames.
-    #[inline]
     pub(crate) fn block(&self, zone: Zone, grain: Grain) -> &AtomicU64 {
         &self.blocks[grain as usize][zone as usize]
     }
@@ -102,7 +100,6 @@ impl Cpu {
     }
 
     /// Returns the cursor for single frames of a zone.
-    #[inline]
     pub(crate) fn cursor(&self, zone: Zone) -> &Cursor {
         &self.cursors[zone as usize]
     }

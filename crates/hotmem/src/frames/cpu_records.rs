@@ -56,7 +56,6 @@ impl Cpus {
         }
     }
 
-    #[inline(never)]
     fn get_in_boot_memory(&self, number: usize) -> &Cpu {
         self.get_inlined(number)
     }

@@ -48,7 +48,6 @@ impl<P: Platform> Frames<P> {
 
     /// Does the same as [`search_all`](Self::search_all), until `search` returns true. This is one
     /// function for all types of values, because it is long.
-    #[inline(never)]
     fn search_until(
         &self,
         zones: &[Zone],

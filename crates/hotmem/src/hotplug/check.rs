@@ -35,7 +35,6 @@ impl<P: Platform, M: Map> Hotplug<'_, P, M> {
     }
 
     /// Checks that all of `range` is present, offline and not held, and in one region.
-    #[inline(never)]
     pub(super) fn check_offline(&self, range: PfnRange) -> Result<(), RangeError> {
         self.check(range, RangeErrorKind::NotPresent, |section| {
             [
@@ -55,7 +54,6 @@ impl<P: Platform, M: Map> Hotplug<'_, P, M> {
 
     /// Checks that no part of `range` is present, is device memory, or is being added. Skips sections
     /// that have no words.
-    #[inline(never)]
     pub(super) fn check_absent(&self, range: PfnRange) -> Result<(), RangeError> {
         self.section_parts(range).try_for_each(|part| {
             refuse(part, |section| {

@@ -119,7 +119,6 @@ impl<P: Platform, M: Map> Hotplug<'_, P, M> {
     /// Returns 100 times the number of movable frames that may be added to `planned` on each of the
     /// nodes; `None` stands for all nodes together. Returns `None` if `planned` exceeds the ratio
     /// already.
-    #[inline(never)]
     fn allowance(
         &self,
         nodes: &[Option<NodeIndex>],

@@ -144,7 +144,6 @@ impl<'a> FirmwareMap<'a> {
     }
 
     /// Returns the first region at or above `from`, which is the end of a region or 0.
-    #[inline(never)]
     fn next_region(&self, from: Pfn) -> Option<(PfnRange, NodeId)> {
         let next = |from: Pfn| {
             let run = self.ram_in(PfnRange::new(from, Pfn::LIMIT)?)?;

@@ -33,7 +33,6 @@ impl<P: Platform, M: Map> Hotplug<'_, P, M> {
     /// Counts the holes of each section of `range` for each zone in which memory of the section is
     /// online for the first time, and no longer counts them for each zone in which none is online
     /// any more.
-    #[inline(never)]
     pub(super) fn count_holes(&mut self, range: PfnRange, change: Change) {
         if !self.zones.may_have_boot_memory(range) {
             return;
@@ -117,7 +116,6 @@ impl<P: Platform, M: Map> Hotplug<'_, P, M> {
 
     /// Adds `frames` to the count of holes of one part of the memory of the section's node: the part
     /// that memory of `zone` in `section` belongs to.
-    #[inline(never)]
     fn change_count(&self, section: SectionRef<'_>, zone: Zone, frames: i64) {
         let part = ZonePart::at(zone, section.start(), self.zones.low_end());
         PartRecord::change(self.words(), section.node(self.words()), part, |record| {

@@ -24,7 +24,6 @@ impl Probes {
     }
 
     #[cfg(not(feature = "probes"))]
-    #[inline(always)]
     #[allow(clippy::unused_self, reason = "with the feature it is used")]
     pub(super) fn add(&self, _: u64) {}
 }

@@ -100,7 +100,6 @@ impl<'f, P: Platform, M: Map> Hotplug<'f, P, M> {
     /// # Errors
     /// Returns the size of `needed` if neither the free kernel memory nor the word reserve is
     /// enough. The failed call changed nothing.
-    #[inline(never)]
     pub(super) fn allocate_word_memory(
         &mut self,
         needed: NeededRuns,

@@ -140,7 +140,6 @@ impl<P: Platform, M: Map> Hotplug<'_, P, M> {
 
     /// Adds `frames` to the count of frames of an announced range that are online in a zone of `node`,
     /// or subtracts them.
-    #[inline(never)]
     fn count_online(
         &self,
         entry: &Entry,
@@ -165,7 +164,6 @@ impl<P: Platform, M: Map> Hotplug<'_, P, M> {
 
     /// Calls `f` for each run of pageblocks of `range` that lie in one part of a node's memory. The
     /// arguments of `f` are the entry of the announced range, the node, the part, and the run.
-    #[inline(never)]
     fn for_zone_runs(
         &self,
         range: PfnRange,

@@ -91,7 +91,6 @@ impl PartRecord {
         record.write(words, node, part);
     }
 
-    #[inline(never)]
     fn write(self, words: &SectionWords, node: NodeIndex, part: ZonePart) {
         let PartRecord { spanned, online, holes, hole_pageblock_frames } = self;
         // The record was made when the node got its index.

@@ -75,7 +75,6 @@ pub(crate) use mutant;
 
 /// Tells the processor (or loom) that the caller repeats a loop until another CPU has made
 /// progress.
-#[inline]
 pub(crate) fn spin_hint() {
     #[cfg(loom)]
     loom::thread::yield_now();
@@ -86,7 +85,6 @@ pub(crate) fn spin_hint() {
 /// Orders an earlier `SeqCst` write before a later `SeqCst` load. Without loom, this does nothing,
 /// since all `SeqCst` accesses have one order. loom treats `SeqCst` accesses as `AcqRel` ones, so
 /// under loom this is a fence.
-#[inline]
 #[cfg_attr(loom, track_caller)]
 pub(crate) fn sequential() {
     #[cfg(loom)]

@@ -273,13 +273,11 @@ impl FrameBitmap {
     }
 
     /// Returns word `index`, a number below [`BITMAP_WORDS`].
-    #[inline]
     fn word(&self, index: usize) -> &FrameWord {
         &self.words()[index % BITMAP_WORDS]
     }
 
     /// Returns the words. Lets loom check that the bitmap's memory has no other owner.
-    #[inline]
     fn words(&self) -> &[FrameWord; BITMAP_WORDS] {
         #[cfg(loom)]
         self.owner_check.with(|_| ());
@@ -303,14 +301,12 @@ impl FrameBitmap {
 
 /// Iterates over the words of a bitmap that have a frame of the run `frames` (numbers within the
 /// pageblock). Yields the index of each word, and the bits of the run's frames in the word.
-#[inline]
 pub(crate) fn bitmap_words_of(frames: Range<usize>) -> impl Iterator<Item = (usize, u64)> + Clone {
     Outlined(words_of_run::<BITMAP_WORD_BITS>(frames))
 }
 
 /// Iterates over the words of `BITS` bits that have a bit of `run`. Yields the index of each word,
 /// and the bits of the run in the word.
-#[inline]
 pub(crate) fn words_of_run<const BITS: usize>(
     run: Range<usize>,
 ) -> impl Iterator<Item = (usize, u64)> + Clone {

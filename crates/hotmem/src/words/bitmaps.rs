@@ -51,7 +51,6 @@ impl BitmapPtr {
 
     /// Returns the bitmaps, and whether they are self-hosted bitmaps. Acquire pairs with the
     /// Release of [`install`](Self::install).
-    #[inline]
     pub(crate) fn load(&self) -> (*mut BitmapFrame, bool) {
         let tagged = self.0.load(Ordering::Acquire);
         let bitmaps = tagged.map_addr(|address| address & !(LASTING | HIDDEN));
@@ -129,7 +128,6 @@ impl Bitmaps {
     }
 
     /// Returns the pointer to the bitmaps of pageblock `bit`, a number below 64.
-    #[inline]
     pub(crate) fn pointer_of(&self, bit: usize) -> &BitmapPtr {
         &self.0[bit / BITMAP_GROUP % BITMAP_FRAMES]
     }
@@ -189,7 +187,6 @@ impl Bitmaps {
     }
 
     /// Returns whether the bitmap of pageblock `bit` is a self-hosted bitmap.
-    #[inline]
     pub(crate) fn is_self_hosted(&self, bit: usize) -> bool {
         self.pointer_of(bit).load().1
     }

@@ -66,7 +66,6 @@ const HOLE: u8 = 1 << 4;
 
 impl BlockState {
     /// Returns whether the pageblock is divided, or allocated as a whole.
-    #[inline]
     pub(crate) fn is_live(self) -> bool {
         self.0 & LIVE != 0
     }
@@ -78,14 +77,12 @@ impl BlockState {
 
     /// Returns whether the pageblock was allocated as a whole, no part of it was freed, and the
     /// block state has no flag.
-    #[inline(always)]
     pub(crate) fn is_unflagged_whole(self) -> bool {
         self.0 == LIVE | WHOLE
     }
 
     /// Returns whether the pageblock is not live and has no mark but that of
     /// [`mark_seen`](AtomicBlockState::mark_seen).
-    #[inline(always)]
     pub(crate) fn is_unused(self) -> bool {
         self.0 & !SEEN == 0
     }

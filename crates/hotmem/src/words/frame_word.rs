@@ -199,7 +199,6 @@ impl FrameWord {
     /// Takes the first free frame, and returns its number in the word. Returns `None` if the word
     /// has no free frame or has flags; if `beside_poison` is true, the flag of poison is allowed.
     /// AcqRel: see [`take`](Self::take).
-    #[inline(always)]
     pub(super) fn take_first(&self, beside_poison: bool) -> Option<usize> {
         let flags = if beside_poison { CLOSED } else { FLAGS };
         let mut now = self.0.load(Ordering::Relaxed);
@@ -293,7 +292,6 @@ impl FrameWord {
         self.free_unless(0, bits, before_first)
     }
 
-    #[inline(always)]
     fn free_unless(
         &self,
         flags: u64,
@@ -390,13 +388,11 @@ impl FrameWord {
         self.first_frame(now) == frame && (now & CLOSED != 0 || now & MOVABLE == zone_flag(zone))
     }
 
-    #[inline(always)]
     fn address(&self) -> usize {
         core::ptr::from_ref(self).addr()
     }
 
     /// Returns the number of the first frame of this word, whose value is `now`.
-    #[inline]
     fn first_frame(&self, now: u64) -> u64 {
         let first = (now >> GROUP_SHIFT) * WORD_GROUP_FRAMES;
         if cfg!(loom) {

@@ -36,7 +36,6 @@ pub(crate) struct SectionPart<'a> {
 
 impl Deref for SectionRef<'_> {
     type Target = Section;
-    #[inline]
     fn deref(&self) -> &Section {
         self.words
     }
@@ -49,13 +48,11 @@ impl PartialEq for SectionRef<'_> {
 }
 
 impl<'a> SectionRef<'a> {
-    #[inline]
     pub(super) fn new(words: &'a Section, id: SectionId) -> SectionRef<'a> {
         SectionRef { words, id }
     }
 
     /// Returns the number of the section.
-    #[inline]
     pub(super) fn id(self) -> SectionId {
         self.id
     }
@@ -127,14 +124,12 @@ impl<'a> SectionRef<'a> {
     }
 
     /// Returns pageblock number `bit` of the section.
-    #[inline]
     pub(crate) fn block(self, bit: usize) -> Option<Block<'a>> {
         let number = self.id.number() * SECTION_PAGEBLOCKS as u64 + bit as u64;
         (bit < SECTION_PAGEBLOCKS).then_some(Block { words: self.words, number })
     }
 
     /// Returns the pageblock of the section that has this frame.
-    #[inline]
     pub(super) fn block_at(self, pfn: Pfn) -> Option<Block<'a>> {
         #[allow(clippy::cast_possible_truncation, reason = "within a section")]
         let offset = (pfn.number() % SECTION_FRAMES as u64) as usize;
@@ -218,7 +213,6 @@ impl<'a> SectionRef<'a> {
     }
 
     /// Returns the words of the section.
-    #[inline]
     pub(crate) fn words(self) -> &'a Section {
         self.words
     }
@@ -226,20 +220,17 @@ impl<'a> SectionRef<'a> {
 
 impl<'a> Block<'a> {
     /// Returns the section of the pageblock.
-    #[inline]
     pub(crate) fn section(self) -> SectionRef<'a> {
         let id = SectionId::from_number(self.number / SECTION_PAGEBLOCKS as u64);
         SectionRef { words: self.words, id }
     }
 
     /// Returns the number of the pageblock.
-    #[inline]
     pub(super) fn number(self) -> u64 {
         self.number
     }
 
     /// Returns the block state of the pageblock.
-    #[inline]
     pub(crate) fn state(self) -> &'a AtomicBlockState {
         self.words.state(self.bit())
     }
@@ -268,7 +259,6 @@ impl<'a> Block<'a> {
     }
 
     /// Does the same as [`start`](Self::start) without a function call, for the fast paths.
-    #[inline(always)]
     pub(crate) fn start_inlined(self) -> Pfn {
         Pfn::new(self.number * PAGEBLOCK_FRAMES as u64).unwrap_or(Pfn::LIMIT)
     }
@@ -287,14 +277,12 @@ impl<'a> Block<'a> {
     }
 
     /// Returns the number of the pageblock in its section.
-    #[inline]
     #[allow(clippy::cast_possible_truncation, reason = "within a section")]
     pub(crate) fn bit(self) -> usize {
         (self.number % SECTION_PAGEBLOCKS as u64) as usize
     }
 
     /// Returns the bit of the pageblock in the words of its section.
-    #[inline]
     pub(crate) fn mask(self) -> u64 {
         1 << self.bit()
     }

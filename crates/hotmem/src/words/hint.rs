@@ -15,7 +15,6 @@ pub(crate) const NO_HINT: Hint = 0;
 
 impl Block<'_> {
     /// Returns the hint that names the pageblock: never [`NO_HINT`].
-    #[inline]
     pub(crate) fn to_hint(self) -> Hint {
         self.number() + 1
     }
@@ -23,7 +22,6 @@ impl Block<'_> {
 
 impl SectionRef<'_> {
     /// Returns the hint that names the section: never [`NO_HINT`].
-    #[inline]
     pub(crate) fn to_hint(self) -> Hint {
         self.id().number() + 1
     }
@@ -62,7 +60,6 @@ impl SectionWords {
 
 /// Returns the section of the pageblock that a hint names, and the pageblock's number in the
 /// section.
-#[inline]
 #[allow(clippy::cast_possible_truncation, reason = "below 64")]
 fn split_hint(hint: Hint) -> Option<(SectionId, usize)> {
     let number = hint.checked_sub(1)?;
@@ -72,7 +69,6 @@ fn split_hint(hint: Hint) -> Option<(SectionId, usize)> {
 }
 
 /// Returns the hint that names the pageblock of a frame.
-#[inline]
 pub(crate) const fn hint_at(pfn: Pfn) -> Hint {
     pfn.number() / PAGEBLOCK_FRAMES as u64 + 1
 }

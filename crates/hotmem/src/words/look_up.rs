@@ -20,7 +20,6 @@ impl SectionWords {
     }
 
     /// Returns the section that contains this frame, if the section has words.
-    #[inline]
     pub(crate) fn section_of(&self, pfn: Pfn) -> Option<SectionRef<'_>> {
         self.section(SectionId::of(pfn)?)
     }
@@ -105,13 +104,11 @@ impl SectionWords {
 
     /// Returns whether no tree of this class has a set bit: there is one tree for each NUMA node.
     /// Cost: a few loads.
-    #[inline]
     pub(crate) fn looks_empty(&self, class: Class) -> bool {
         self.directory.looks_empty(class)
     }
 
     /// Returns the record of a node, if it was made.
-    #[inline]
     pub(crate) fn record(&self, node: NodeIndex) -> Option<&NodeRecord> {
         self.directory.record(node)
     }

@@ -10,7 +10,6 @@ pub(crate) struct ReadCount {
 
 impl ReadCount {
     /// Counts this many words more.
-    #[inline(always)]
     #[allow(unused_variables, clippy::unused_self, reason = "empty without the feature")]
     pub(crate) fn add(&mut self, words: u64) {
         #[cfg(any(test, feature = "probes"))]

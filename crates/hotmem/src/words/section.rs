@@ -69,7 +69,6 @@ const _: () = assert!(size_of::<Section>() == 192);
 
 impl Deref for Section {
     type Target = ChangingWords;
-    #[inline]
     fn deref(&self) -> &ChangingWords {
         &self.changing
     }
@@ -127,7 +126,6 @@ impl Section {
     }
 
     /// Returns the block state of pageblock `bit`, a number below 64.
-    #[inline]
     pub(crate) fn state(&self, bit: usize) -> &AtomicBlockState {
         &self.states[bit % SECTION_PAGEBLOCKS]
     }
@@ -270,7 +268,6 @@ impl Section {
 }
 
 /// Returns the bit that stands for the pageblock of a frame in the words of its section.
-#[inline]
 pub(super) fn mask_at(frame: Pfn) -> u64 {
     1 << (frame.number() / PAGEBLOCK_FRAMES as u64 % SECTION_PAGEBLOCKS as u64)
 }

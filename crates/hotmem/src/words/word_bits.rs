@@ -59,7 +59,6 @@ pub(crate) struct FreedBits {
 impl FreedBits {
     /// Describes the freeing of `bits` in a word whose value is `before`. Returns `None` if one of
     /// these bits is set already.
-    #[inline(always)]
     pub(super) fn new(before: u64, bits: u64) -> Option<FreedBits> {
         (before & bits == 0).then_some(FreedBits { before, bits })
     }
@@ -77,7 +76,6 @@ impl FreedBits {
 
     /// Returns whether the word belongs to the group of `frame`, and
     /// [was partial](Self::was_partial).
-    #[inline(always)]
     pub(super) fn was_partial_in_group_of(self, frame: Pfn) -> bool {
         let group = (frame.number() / WORD_GROUP_FRAMES) << GROUP_SHIFT;
         is_bits_of_frames((self.before ^ group) & (GROUP | FLAGS | NO_RUN | ALL_FREE))
@@ -94,7 +92,6 @@ impl FreedBits {
     /// Returns whether the word had neither flags nor the mark of a word without runs, and some of
     /// its frames were free before the free. Such a free has nothing to do but to set the bits,
     /// unless all frames of the word are free after it.
-    #[inline]
     pub(crate) fn was_partial(self) -> bool {
         self.before & ALL_FREE != 0 && self.before & (FLAGS | NO_RUN) == 0
     }
@@ -111,7 +108,6 @@ impl FreedBits {
 
     /// Returns whether the word had neither flags nor the mark of a word without runs, and no frame
     /// of the word was free before the free.
-    #[inline]
     pub(crate) fn was_exhausted_unflagged(self) -> bool {
         self.before & (ALL_FREE | FLAGS | NO_RUN) == 0
     }
@@ -122,19 +118,16 @@ impl FreedBits {
     }
 
     /// Returns the zone of the frames.
-    #[inline]
     pub(crate) fn zone(self) -> Zone {
         if self.before & MOVABLE == 0 { Zone::Kernel } else { Zone::Movable }
     }
 
     /// Returns whether all frames of the word are free after the free, and the word has no flags.
-    #[inline]
     pub(crate) fn is_all_free_unflagged(self) -> bool {
         (self.before | self.bits) & (ALL_FREE | FLAGS) == ALL_FREE
     }
 
     /// Returns whether all frames of the word are free after the free. The word must have no flags.
-    #[inline(always)]
     pub(crate) fn is_all_free(self) -> bool {
         (self.before | self.bits) & ALL_FREE == ALL_FREE
     }
@@ -156,14 +149,12 @@ impl FreedBits {
     }
 
     /// Returns whether the host was given some of the pageblock's frames.
-    #[inline]
     pub(crate) fn is_lent(self) -> bool {
         self.before & LENT != 0
     }
 }
 
 /// Returns the value of the bit `MOVABLE` for a zone.
-#[inline]
 pub(super) const fn zone_flag(zone: Zone) -> u64 {
     match zone {
         Zone::Kernel => 0,
@@ -172,7 +163,6 @@ pub(super) const fn zone_flag(zone: Zone) -> u64 {
 }
 
 /// Returns whether a word has free frames, and none of these flags.
-#[inline(always)]
 pub(super) fn has_free_without(flags: u64, now: u64) -> bool {
     mutant!("an allocation does not look at the flags" => return now & ALL_FREE != 0);
     is_bits_of_frames(now & (flags | ALL_FREE))
@@ -181,7 +171,6 @@ pub(super) fn has_free_without(flags: u64, now: u64) -> bool {
 /// Returns whether at least one bit of a frame is set, and no other bit. For speed, one
 /// shift tests `1 <= bits <= LENT`. `LENT`, the bit above those of the frames, would pass alone, so
 /// the caller must mask it out.
-#[inline(always)]
 const fn is_bits_of_frames(bits: u64) -> bool {
     bits.wrapping_sub(1) >> BITMAP_WORD_BITS == 0
 }

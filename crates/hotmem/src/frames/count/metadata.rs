@@ -52,7 +52,6 @@ impl<'f, P: Platform> CallContext<'f, P> {
 
     /// Calls `visit` with all metadata that holds words or records of CPUs, or is in a reserve. A
     /// loop takes less code than a long iterator.
-    #[inline(never)]
     fn visit_word_metadata(&self, visit: &mut dyn FnMut(Metadata)) {
         self.word_metadata().for_each(visit);
     }

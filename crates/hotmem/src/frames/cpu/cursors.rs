@@ -38,7 +38,6 @@ impl<P: Platform> Frames<P> {
     /// Returns whether the cursor of `cpu` should move to the word of `frame`, which the caller has
     /// freed. It should if its present word has no free frame left, and if the node of `frame` is
     /// near, `frame` is not in low memory, and its pageblock is for single frames.
-    #[inline(always)]
     pub(in crate::frames) fn may_follow(
         &self,
         cpu: &Cpu,

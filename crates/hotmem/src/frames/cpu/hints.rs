@@ -196,14 +196,12 @@ impl<'f, P: Platform> CallContext<'f, P> {
     }
 
     /// Returns the section from which this CPU allocates whole pageblocks.
-    #[inline(never)]
     pub(in crate::frames) fn this_cpus_section(&self, zone: Zone) -> Option<SectionRef<'f>> {
         // Acquire pairs with the swap that set the hint.
         self.words().hinted_section(self.cpu.section(zone).load(Ordering::Acquire))
     }
 
     /// Returns the pageblock from which this CPU makes allocations of this grain.
-    #[inline]
     pub(in crate::frames) fn this_cpus_block(&self, zone: Zone, grain: Grain) -> Option<Block<'f>> {
         // Acquire pairs with the swap that set the hint.
         self.words().hinted_block(self.cpu.block(zone, grain).load(Ordering::Acquire))
@@ -250,7 +248,6 @@ impl<'f, P: Platform> CallContext<'f, P> {
     }
 
     /// Returns whether a section is among the first `limit` hints of sections of a zone.
-    #[inline(never)]
     pub(in crate::frames) fn is_hinted_section(
         &self,
         zone: Zone,

@@ -24,7 +24,6 @@ impl<P: Platform> Frames<P> {
     /// Returns the hint of the last pageblock in low memory, or `NO_HINT` (0). As a hint is the
     /// number of a pageblock plus one, this equals the number of pageblocks below the end of low
     /// memory, and greater hints are above low memory.
-    #[inline]
     pub(in crate::frames) fn last_low_hint(&self) -> Hint {
         // Relaxed: it is set before the Release store that announces the first region.
         self.last_low_hint.load(Ordering::Relaxed)
@@ -32,7 +31,6 @@ impl<P: Platform> Frames<P> {
 
     /// Returns whether a hint may lead to low memory. `SeqCst`: the caller has freed a frame, and a
     /// CPU that sets a hint in low memory looks for it afterwards.
-    #[inline(always)]
     pub(in crate::frames) fn may_have_low_hint(&self) -> bool {
         sequential();
         self.has_low_hint.load(Ordering::SeqCst) != 0
@@ -54,7 +52,6 @@ impl<P: Platform> CallContext<'_, P> {
 
     /// Records that a hint of this CPU leads to `section` from now on, if that is low memory. The
     /// hint is for allocations of `grain`; if that is `None`, for whole pageblocks.
-    #[inline]
     pub(super) fn note_hint_in(&self, section: SectionRef<'_>, zone: Zone, grain: Option<Grain>) {
         if zone == Zone::Kernel && section.start() < self.low_end() {
             self.note_low_hint(section, grain);
@@ -107,7 +104,6 @@ impl<P: Platform> CallContext<'_, P> {
     /// find there again: the caller has made memory of the section findable.
     ///
     /// Cost: a load if there is no low memory; if there may be a hint in low memory, O(CPUs).
-    #[inline]
     pub(in crate::frames) fn note_free_memory_in(&self, section: SectionRef<'_>, zone: Zone) {
         if zone == Zone::Kernel && self.frames.last_low_hint() != NO_HINT {
             self.note_free_memory_above(section);

@@ -29,7 +29,6 @@ impl<'f, P: Platform> CallContext<'f, P> {
     /// Returns the bitmap of `block`, and makes it if there is none. The caller owns `block` or
     /// frames of it. It also owns the frames `spare` of the pageblock, at least one, in which the
     /// bitmaps may be put. Returns which of them hold bitmaps now: the last ones, or none.
-    #[inline(never)]
     pub(in crate::frames) fn bitmap_or_install<'a>(
         &'a self,
         block: Block<'a>,
@@ -147,7 +146,6 @@ impl<'f, P: Platform> CallContext<'f, P> {
 
     /// Makes `frame` the frame of bitmaps of the group that has pageblock number `bit` of
     /// `section`. The caller owns `frame`. Returns false if the group has bitmaps already.
-    #[inline(never)]
     pub(crate) fn install_bitmaps(
         &self,
         section: SectionRef<'_>,

@@ -20,7 +20,6 @@ use core::ops::Range;
 
 impl<P: Platform> CallContext<'_, P> {
     /// Allocates `block` as a whole: marks all its frames as taken. The caller owns `block`.
-    #[inline(never)]
     pub(super) fn hand_out(&self, block: Block<'_>) {
         // If there is no bitmap, there is nothing to write: a new bitmap records all frames as
         // taken. A self-hosted bitmap is not dropped meanwhile, because the caller owns a pageblock
@@ -48,7 +47,6 @@ impl<P: Platform> CallContext<'_, P> {
 
     /// Returns the bitmap of `block`, if it has one. If the bitmap is a self-hosted bitmap, starts a
     /// hiding step: until the call ends, the bitmap is not dropped.
-    #[inline(never)]
     pub(crate) fn bitmap_of<'a>(&'a self, block: Block<'a>) -> Option<&'a FrameBitmap> {
         match block.lasting_bitmap() {
             None if block.section().bitmaps.is_self_hosted(block.bit()) => {

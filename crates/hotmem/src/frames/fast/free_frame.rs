@@ -159,7 +159,6 @@ pub(crate) fn is_complete(cpu: &Cpu, freed: FreedBits, frame: Pfn) -> bool {
 }
 
 /// Returns the number of the frame's word in the bitmap of its pageblock, and the frame's bit there.
-#[inline]
 pub(super) fn bit_of(frame: Pfn) -> (usize, u64) {
     #[allow(clippy::cast_possible_truncation, reason = "below 512")]
     let offset = (frame.number() % PAGEBLOCK_FRAMES as u64) as usize;

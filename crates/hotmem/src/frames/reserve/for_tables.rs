@@ -26,7 +26,6 @@ impl<'f, P: Platform> CallContext<'f, P> {
 
     /// Allocates a run of `len` frames. If `in_boot_memory`, it comes from boot memory if boot
     /// memory has such a run.
-    #[inline(never)]
     pub(crate) fn allocate_for_tables(
         &self,
         len: u64,

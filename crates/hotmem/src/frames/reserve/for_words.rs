@@ -104,7 +104,6 @@ impl<'f, P: Platform> CallContext<'f, P> {
 
     /// Replaces the runs of both reserves that lie in `range`, which is isolated, as far as other
     /// kernel memory is free, so that the reserves do not prevent the removal of `range`.
-    #[inline(never)]
     pub(crate) fn move_reserves_out_of(&self, range: PfnRange) {
         for (slot, run) in self.frames.word_reserve.filled_slots() {
             if run.intersection(range).is_empty() {

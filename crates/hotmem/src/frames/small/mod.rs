@@ -17,7 +17,6 @@ use crate::words::{Block, Class, Grain, Zone};
 
 impl<P: Platform> Frames<P> {
     /// Allocates `request`, for which [`is_small`](AllocRequest::is_small) holds.
-    #[inline]
     pub(super) fn alloc_small(&self, request: &AllocRequest) -> Result<PfnRange, AllocError> {
         let mut first_frame = None;
         for &zone in request.zones() {
@@ -64,7 +63,6 @@ impl<'f, P: Platform> CallContext<'f, P> {
 
     /// Searches all memory, in an order that keeps the number of divided pageblocks small. Divides
     /// no pageblock if `may_divide` is false.
-    #[inline(never)]
     pub(super) fn search_small(&self, request: &AllocRequest, may_divide: bool) -> Option<Pfn> {
         self.start_hiding();
         let grain = request.grain();

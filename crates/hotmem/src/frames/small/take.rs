@@ -36,7 +36,6 @@ impl<P: Platform> CallContext<'_, P> {
     /// Returns whether the request does not accept the zone or the node of `block`. The pageblock
     /// may have changed its zone and node since it became a hint. They do not change while a frame
     /// of the pageblock is allocated.
-    #[inline]
     fn is_in_wrong_place(&self, block: Block<'_>, request: &AllocRequest) -> bool {
         !request.zones().contains(&block.zone())
             || !is_on_required_node(self.words(), block, request.only_node())

@@ -76,7 +76,6 @@ impl<'f, P: Platform> CallContext<'f, P> {
 
     /// Claims the lowest free and unreported pageblock of a section. If there is none, and
     /// `allow_reported` returns true, claims the lowest free and reported one.
-    #[inline]
     pub(in crate::frames) fn claim_lowest(
         &self,
         section: SectionRef<'f>,
@@ -99,14 +98,12 @@ impl<'f, P: Platform> CallContext<'f, P> {
     }
 
     /// Claims all of `blocks`, in the section of `block`, or nothing.
-    #[inline(never)]
     pub(super) fn claim_for(&self, block: Block<'_>, blocks: u64, wanted: ZoneAndNode) -> bool {
         self.claim_all(block.section(), blocks) && self.suits_or_put_back(block, blocks, wanted)
     }
 
     /// Returns whether `blocks` of the section of `block` are still where the caller has found them.
     /// If not, publishes them again. The caller must have just claimed `blocks`.
-    #[inline]
     pub(in crate::frames) fn suits_or_put_back(
         &self,
         block: Block<'_>,
@@ -165,7 +162,6 @@ impl<'f, P: Platform> CallContext<'f, P> {
 
     /// Does the same as [`find_section`](Self::find_section), until `claim` returns true. This is
     /// one function for all types of values, because it is long.
-    #[inline(never)]
     fn find_section_until(
         &self,
         step: SearchStep,

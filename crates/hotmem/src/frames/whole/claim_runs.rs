@@ -40,7 +40,6 @@ impl<'a> Run<'a> {
     }
 
     /// Returns pageblock number `i` of the run.
-    #[inline(never)]
     pub(crate) fn block(self, words: &'a SectionWords, i: usize) -> Option<Block<'a>> {
         let bit = self.first_bit + i;
         self.section.above(words, bit / SECTION_PAGEBLOCKS)?.block(bit % SECTION_PAGEBLOCKS)

@@ -35,7 +35,6 @@ impl<P: Platform> CallContext<'_, P> {
     /// Claims the free pageblocks among `wanted` for an isolation token, and returns them. They keep
     /// their marks as reported: until the token takes them out of the allocator, nobody accesses
     /// their memory, so the host need not take it again if the token releases them.
-    #[inline(never)]
     pub(crate) fn claim_for_token(&self, section: SectionRef<'_>, wanted: u64) -> u64 {
         self.take_back_stale(section, section.claim_any(wanted))
     }
@@ -85,7 +84,6 @@ impl<P: Platform> CallContext<'_, P> {
 
     /// Looks at the block state of a pageblock that the caller has published. If the block state
     /// has been flagged, claims the pageblock again and completes the free.
-    #[inline(never)]
     pub(in crate::frames) fn complete_publish(&self, block: Block<'_>) {
         mutant!("a free does not look at the block state again" => return);
         sequential();

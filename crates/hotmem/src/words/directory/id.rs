@@ -14,7 +14,6 @@ pub(crate) const SECTIONS: usize = ROOT_LEAVES * LEAF_CHUNKS * CHUNK_SECTIONS;
 
 impl SectionId {
     /// Returns section number `n`, or `None` if `n` is not below [`SECTIONS`].
-    #[inline]
     #[allow(clippy::cast_possible_truncation, reason = "below SECTIONS")]
     pub(crate) fn new(n: u64) -> Option<SectionId> {
         if n < SECTIONS as u64 { Some(SectionId(n as u32)) } else { None }
@@ -22,26 +21,22 @@ impl SectionId {
 
     /// Returns the section whose [`number`](Self::number) is `n`. If `n` is the number of no
     /// section, the result is an arbitrary section.
-    #[inline]
     #[allow(clippy::cast_possible_truncation, reason = "below SECTIONS")]
     pub(crate) fn from_number(n: u64) -> SectionId {
         SectionId((n % SECTIONS as u64) as u32)
     }
 
     /// Returns the section of a frame, or `None` if the directory has no such section.
-    #[inline]
     pub(crate) fn of(pfn: Pfn) -> Option<SectionId> {
         SectionId::new(pfn.number() / SECTION_FRAMES as u64)
     }
 
     /// Returns the first frame of the section.
-    #[inline]
     pub(crate) fn start(self) -> Pfn {
         self.block_start(0)
     }
 
     /// Returns the first frame of pageblock `bit` of the section.
-    #[inline]
     pub(crate) fn block_start(self, bit: usize) -> Pfn {
         let frame = self.number() * SECTION_FRAMES as u64 + (bit * PAGEBLOCK_FRAMES) as u64;
         Pfn::new(frame).unwrap_or(Pfn::LIMIT)
@@ -49,25 +44,21 @@ impl SectionId {
 
     /// Returns the section with index `index` in a chunk. `chunk` must be below the number of
     /// chunks.
-    #[inline]
     #[allow(clippy::cast_possible_truncation, reason = "below SECTIONS, which is 2^25")]
     pub(super) fn from_chunk(chunk: usize, index: usize) -> SectionId {
         SectionId((chunk * CHUNK_SECTIONS + index) as u32)
     }
 
     /// Returns the number of the section.
-    #[inline]
     pub(crate) fn number(self) -> u64 {
         u64::from(self.0)
     }
 
-    #[inline]
     pub(super) fn chunk(self) -> usize {
         self.0 as usize / CHUNK_SECTIONS
     }
 
     /// Returns the index of the section in its chunk.
-    #[inline]
     pub(super) fn index_in_chunk(self) -> usize {
         self.0 as usize % CHUNK_SECTIONS
     }
@@ -82,25 +73,21 @@ impl NodeIndex {
     pub(crate) const FIRST: NodeIndex = NodeIndex(0);
 
     /// Returns index `n`, or `None` if `n` is not below [`MAX_NODES`].
-    #[inline]
     pub(crate) const fn new(n: usize) -> Option<NodeIndex> {
         #[allow(clippy::cast_possible_truncation, reason = "below MAX_NODES, at most 256")]
         if n < MAX_NODES { Some(NodeIndex(n as u8)) } else { None }
     }
 
-    #[inline]
     #[allow(clippy::cast_possible_truncation, reason = "below MAX_NODES, at most 256")]
     pub(super) const fn from_u16(index: u16) -> NodeIndex {
         NodeIndex((index as usize % MAX_NODES) as u8)
     }
 
-    #[inline]
     pub(super) const fn to_u8(self) -> u8 {
         self.0
     }
 
     /// Returns the index as a number below [`MAX_NODES`].
-    #[inline]
     pub(crate) const fn number(self) -> usize {
         self.0 as usize % MAX_NODES
     }

@@ -8,7 +8,6 @@ use crate::sync::{AtomicU64, Ordering, fence, mutant};
 use crate::words::ReadCount;
 
 /// Makes sure that a bit is set. Returns whether it was clear.
-#[inline]
 pub(super) fn set_bit(words: &[AtomicU64], bit: usize) -> bool {
     let Some(word) = words.get(bit / 64).or_record_violation() else { return false };
     let mask = 1 << (bit % 64);
@@ -40,7 +39,6 @@ pub(super) fn is_zero(words: &[AtomicU64]) -> bool {
 }
 
 /// Returns the first set bit at or above `from`.
-#[inline]
 pub(super) fn first_set(
     words: &[AtomicU64],
     from: usize,

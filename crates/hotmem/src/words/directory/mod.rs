@@ -105,7 +105,6 @@ impl Directory {
         self.node_in_header(id)
     }
 
-    #[inline(never)]
     fn node_in_header(&self, id: SectionId) -> Option<NodeIndex> {
         Some(self.chunk_header(id.chunk())?.node(id.index_in_chunk()))
     }

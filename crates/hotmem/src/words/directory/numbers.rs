@@ -29,7 +29,6 @@ impl NodeNumbers {
 
     /// Returns the index of a number, if it has one. Relaxed, as all accesses of this table: they
     /// order no other data.
-    #[inline]
     pub(crate) fn index_of(&self, number: u32) -> Option<NodeIndex> {
         for index in candidate_indices(number) {
             match self.places[index.number()].load(Ordering::Relaxed) {
@@ -74,7 +73,6 @@ impl NodeNumbers {
 }
 
 /// Iterates over the indices that a number may have, in the order in which they are tried.
-#[inline]
 fn candidate_indices(number: u32) -> impl Iterator<Item = NodeIndex> {
     let first = number as usize % MAX_NODES;
     (0..MAX_NODES).filter_map(move |i| NodeIndex::new((first + i) % MAX_NODES))

@@ -81,7 +81,6 @@ impl Directory {
 
     /// Clears the bit of a section that a searcher found empty. If the section has pageblocks of the
     /// class after that, sets the bit again, and the bits above it.
-    #[inline(never)]
     pub(crate) fn hide_if_empty(&self, class: Class, id: SectionId) {
         self.clear_section_bit(class, id);
         if self.section(id).is_some_and(|section| section.available(class) != 0) {
@@ -91,7 +90,6 @@ impl Directory {
 
     /// Clears the bit of a section, even if the section is not empty. Returns whether the bit was
     /// set.
-    #[inline(never)]
     pub(crate) fn clear_section_bit(&self, class: Class, id: SectionId) -> bool {
         let Some(header) = self.chunk_header(id.chunk()).or_record_violation() else {
             return false;
@@ -123,26 +121,22 @@ impl Directory {
 
     /// Returns whether the bits of all nodes are clear for a class. Cost: a load for each 64 nodes
     /// that a machine can have.
-    #[inline]
     pub(crate) fn looks_empty(&self, class: Class) -> bool {
         self.node_bits[class.index()].iter().all(|word| word.load(Ordering::Acquire) == 0)
     }
 
     /// Returns whether the bit of one node is clear for a class.
-    #[inline]
     pub(crate) fn node_looks_empty(&self, class: Class, node: NodeIndex) -> bool {
         let n = node.number();
         self.node_bits[class.index()][n / 64].load(Ordering::Acquire) >> (n % 64) & 1 == 0
     }
 
     /// Returns the paths of a class to sections of a node.
-    #[inline]
     pub(crate) fn paths(&self, node: NodeIndex, class: Class) -> Paths<'_> {
         Paths { directory: self, node, class, clears_stale_bits: true, end_chunk: usize::MAX }
     }
 
     /// Returns the sections of a chunk that belong to a node, as a mask.
-    #[inline(never)]
     fn sections_of(&self, header: &ChunkHeader, node: NodeIndex) -> u64 {
         let n = node.number();
         // Relaxed: see `set_node`.

@@ -120,7 +120,6 @@ pub(crate) struct NodePair {
 }
 
 impl Chunk {
-    #[inline]
     pub(super) fn section(&self, index: usize) -> Option<&Section> {
         self.sections.get(index)
     }
@@ -131,7 +130,6 @@ impl ChunkHeader {
     ///
     /// Relaxed: code that depends on the node passes a fence or claims a pageblock, and then loads
     /// the node again.
-    #[inline]
     pub(super) fn node(&self, index: usize) -> NodeIndex {
         NodeIndex::from_u16(self.nodes[index].load(Ordering::Relaxed).into())
     }
@@ -142,20 +140,17 @@ impl ChunkHeader {
 }
 
 impl NodePart {
-    #[inline]
     pub(super) fn words(&self, class: Class) -> &[AtomicU64; PART_WORDS] {
         &self.words[class.index()]
     }
 }
 
 impl NodeRecord {
-    #[inline]
     pub(super) fn top(&self, class: Class) -> &[AtomicU64; TOP_WORDS] {
         &self.top[class.index()]
     }
 
     /// Returns the hint for allocations of this grain by the CPU with this number.
-    #[inline]
     pub(crate) fn hint(&self, cpu: usize, zone: Zone, grain: Grain) -> &AtomicU64 {
         &self.hints[cpu % NODE_HINT_CPUS][grain as usize][zone as usize]
     }

@@ -250,7 +250,6 @@ impl Ranges {
 
     /// Iterates over the announced ranges that overlap `range`, which is not empty. Reads the ranges
     /// that lie in the list itself, or in a frame of the list whose bounds overlap `range`.
-    #[inline(never)]
     fn iter_overlapping(
         &self,
         range: PfnRange,

@@ -55,7 +55,6 @@ impl Directory {
     }
 
     /// Returns piece `index` of a leaf: the leaf itself, chunk headers, parts of nodes, or a chunk.
-    #[inline(never)]
     fn piece_of_leaf(&self, leaf_number: usize, leaf: &Leaf, index: usize) -> Option<PieceMemory> {
         let first = leaf_number * LEAF_CHUNKS;
         let all = chunks(first, LEAF_CHUNKS);
