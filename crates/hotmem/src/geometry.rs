@@ -46,6 +46,7 @@ const _: () = assert!(NEIGHBOUR_GROUPS <= SMALL_FRAMES);
 
 /// Returns whether `range` consists of whole pageblocks, at least one.
 #[must_use]
+#[inline]
 pub(crate) const fn is_pageblocks(range: PfnRange) -> bool {
     !range.is_empty() && range.is_aligned(PAGEBLOCK_FRAMES as u64)
 }

@@ -101,6 +101,7 @@ impl<P: Platform> Frames<P> {
     }
 
     /// Makes a caller the owner of `range`, which was allocated for it.
+    #[inline(always)]
     fn give(&self, range: PfnRange) -> Allocation<'_, P> {
         self.count_allocated(range.frames());
         Allocation { frames: self, range }
@@ -123,6 +124,7 @@ impl<P: Platform> Frames<P> {
     /// exception: if other calls free the same frames at the same time, the call may free a part
     /// before it fails. Two calls that free the same whole pageblock at the same time may both
     /// succeed: the second one frees it if it was allocated again after the first one.
+    #[inline]
     pub unsafe fn free_raw(&self, range: PfnRange) -> Result<(), RangeError> {
         if P::COUNTS_ALLOCATED {
             return self.free_and_count(range, Frames::free_range);
@@ -164,6 +166,7 @@ impl<'f, P: Platform> Allocation<'f, P> {
 
     /// Returns the range of the allocation and does not free it. The caller then owns the range by
     /// its own bookkeeping: [`Frames::free_raw`] frees the range or parts of it.
+    #[inline]
     #[must_use = "the frames stay allocated until they are freed by number"]
     pub fn into_raw(self) -> PfnRange {
         ManuallyDrop::new(self).range
@@ -171,6 +174,7 @@ impl<'f, P: Platform> Allocation<'f, P> {
 }
 
 impl<P: Platform> Drop for Allocation<'_, P> {
+    #[inline]
     fn drop(&mut self) {
         if !self.range.is_empty() {
             // The frames are allocated, and only this value may free them, so this cannot fail.

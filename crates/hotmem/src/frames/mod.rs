@@ -206,6 +206,7 @@ impl<P> Frames<P> {
     }
 
     /// Returns the words of all sections.
+    #[inline]
     pub(crate) fn words(&self) -> &SectionWords {
         &self.words
     }
@@ -258,11 +259,13 @@ impl<P: Platform> Frames<P> {
         }
     }
 
+    #[inline(never)]
     fn cpu(&self) -> &Cpu {
         self.cpus.get(self.platform.cpu())
     }
 
     /// Does the same as [`cpu`](Self::cpu) without a function call, for the fast paths.
+    #[inline(always)]
     fn cpu_inlined(&self) -> &Cpu {
         self.cpus.get_inlined(self.platform.cpu())
     }

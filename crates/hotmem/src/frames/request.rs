@@ -152,6 +152,7 @@ impl AllocRequest {
     /// than 64 frames starts at a pageblock (2 MiB), and one of more than a section (128 MiB)
     /// starts at a section.
     #[must_use]
+    #[inline]
     pub fn within(self, range: impl RangeBounds<Pfn>) -> AllocRequest {
         let after = |pfn: &Pfn| pfn.checked_add(1).unwrap_or(Pfn::LIMIT);
         let lower_bound = match range.start_bound() {
@@ -276,6 +277,7 @@ impl AllocRequest {
     }
 
     /// Returns the zones to search, in order.
+    #[inline]
     pub(crate) const fn zones(&self) -> &'static [Zone] {
         if self.movable { &[Zone::Movable, Zone::Kernel] } else { &[Zone::Kernel] }
     }

@@ -36,6 +36,7 @@ impl<P: Platform> Frames<P> {
     }
 
     /// Counts frames that a caller has allocated.
+    #[inline(always)]
     pub(crate) fn count_allocated(&self, frames: u64) {
         if P::COUNTS_ALLOCATED {
             // Relaxed: the count orders nothing.
@@ -44,6 +45,7 @@ impl<P: Platform> Frames<P> {
     }
 
     /// Frees `range` by `free`, and counts it as freed by a caller if that succeeds.
+    #[inline(always)]
     pub(in crate::frames) fn free_and_count(
         &self,
         range: PfnRange,
@@ -56,6 +58,7 @@ impl<P: Platform> Frames<P> {
 
     /// Counts frames that a caller has freed. Another CPU may have allocated them, so the count of
     /// one CPU may fall below 0 and wrap; only the sum is a number of frames.
+    #[inline(always)]
     pub(crate) fn count_freed(&self, frames: u64) {
         if P::COUNTS_ALLOCATED {
             // Relaxed: the count orders nothing.

@@ -11,13 +11,11 @@ impl FrameOrNone {
     pub(in crate::frames) const NONE: FrameOrNone = FrameOrNone(u64::MAX);
 
     /// Returns the frame with this number.
-    #[inline(always)]
     pub(crate) const fn number(number: u64) -> FrameOrNone {
         FrameOrNone(number)
     }
 
     /// Returns the frame, if there is one.
-    #[inline(always)]
     pub(crate) fn get(self) -> Option<Pfn> {
         Pfn::new(self.0)
     }

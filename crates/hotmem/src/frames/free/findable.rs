@@ -25,6 +25,7 @@ use crate::words::{Block, BlockState, Class, FrameBitmap, FreedBits, Grain, Hint
 impl<P: Platform> CallContext<'_, P> {
     /// Completes a free that has set bits of a word: quarantines poisoned frames, publishes the
     /// pageblock, or makes the word findable.
+    #[inline(never)]
     pub(in crate::frames) fn complete_bitmap_free(
         &self,
         block: Block<'_>,

@@ -37,6 +37,7 @@ impl<P: Platform> Frames<P> {
     ///   before them and then fail.
     /// - If two CPUs free the same whole pageblock, and a third one allocates it in between, both
     ///   frees may succeed.
+    #[inline(never)]
     pub(crate) fn free_range(&self, range: PfnRange) -> Result<(), RangeError> {
         self.free_range_inlined(range)
     }
@@ -60,6 +61,7 @@ impl<P: Platform> Frames<P> {
         Ok(())
     }
 
+    #[inline(never)]
     fn free_slowly(&self, range: PfnRange) -> Result<(), RangeError> {
         if range.frames() == 1 {
             self.call().free_frame_slowly(range)
@@ -180,6 +182,7 @@ impl<P: Platform> CallContext<'_, P> {
     }
 
     /// Frees `frames` of one pageblock.
+    #[inline(never)]
     fn free_in(
         &self,
         block: Block<'_>,
