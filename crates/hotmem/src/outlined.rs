@@ -4,10 +4,10 @@
 //! `#[inline(never)]`, even if it is short, unless it is on a fast path: at `opt-level = "s"`, the
 //! compiler would copy it into each caller. `cargo xtask text` prints the size.
 //!
-//! The opposite, `#[inline]`, is needed only by functions of hot paths that are not generic and call
-//! others: the compiler inlines a generic function, or a short one without calls, into other crates by
-//! itself. An attribute stays only where the instructions of a bench or the size of the text show that
-//! it is needed.
+//! The opposite, `#[inline]`, is needed by the entrances that kernels call most, and by functions of
+//! hot paths that are not generic and call others. Short functions without calls need none: the
+//! compiler inlines them into other crates by itself. An attribute stays only where the instructions of
+//! a bench or the size of the text show that it is needed.
 
 /// An iterator whose `next` is one function, which all users of the iterator call. Adapters on top
 /// of a plain iterator compile the whole iterator again for each user.
