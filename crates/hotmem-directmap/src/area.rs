@@ -1,31 +1,34 @@
 //! Checks the bounds of an area of the virtual address space. Each area belongs to one map.
 
 use core::fmt;
-use hotmem_addr::Bytes;
-use hotmem_pgtable::Level;
+use hotmem_addr::{Bytes, Pfn};
+use hotmem_pgtable::{Format, Level, Space};
 
-/// An area of a four-level address space. Only the map that owns the area changes the root entries
-/// that cover the area.
+/// An area of the address space. Only the map that owns the area changes the root entries that cover
+/// the area.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Area {
     base: u64,
     bytes: u64,
+    root_level: Level,
 }
 
 /// The reason why addresses cannot be an [`Area`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AreaError {
-    /// The base is not a multiple of 512 GiB, the span of a root entry.
+    /// The base is not a multiple of the span of a root entry.
     Unaligned {
         /// The base.
         base: u64,
+        /// The span: 512 GiB with four levels.
+        root_entry: Bytes,
     },
     /// The size is 0, or not a multiple of 2 MiB.
     Size {
         /// The size.
         bytes: Bytes,
     },
-    /// Some of these addresses are not canonical in a four-level address space.
+    /// Some of these addresses are not canonical with this number of levels.
     NotCanonical {
         /// The base.
         base: u64,
@@ -34,28 +37,43 @@ pub enum AreaError {
     },
 }
 
-/// The size of each half of the address space, in bytes.
-const HALF_BYTES: u64 = Level::L4.table_span().0 / 2;
-
 impl Area {
-    /// Returns the area of `bytes` from `base` on.
+    /// Returns the area of `bytes` from `base` on, in an address space of four levels: one of x86-64,
+    /// of aarch64 with 48-bit addresses, or of riscv64 with Sv48.
     ///
     /// # Errors
     /// [`AreaError`]
     pub const fn new(base: u64, bytes: Bytes) -> Result<Area, AreaError> {
-        if !base.is_multiple_of(Level::L4.entry_span().0) {
-            return Err(AreaError::Unaligned { base });
+        Area::of_levels(base, bytes, Level::L4)
+    }
+
+    /// Returns the area of `bytes` from `base` on, in an address space of three levels: one of
+    /// riscv64 with Sv39, or of aarch64 with 39-bit addresses.
+    ///
+    /// # Errors
+    /// [`AreaError`]
+    pub const fn of_three_levels(base: u64, bytes: Bytes) -> Result<Area, AreaError> {
+        Area::of_levels(base, bytes, Level::L3)
+    }
+
+    /// The two highest bits of an address with this number of levels must be equal, also where the
+    /// format has a root for each half.
+    const fn of_levels(base: u64, bytes: Bytes, root_level: Level) -> Result<Area, AreaError> {
+        let root_entry = root_level.entry_span();
+        if !base.is_multiple_of(root_entry.0) {
+            return Err(AreaError::Unaligned { base, root_entry });
         }
+        let half_bytes = root_level.table_span().0 / 2;
         if bytes.0 == 0 || !bytes.0.is_multiple_of(Level::L2.entry_span().0) {
             return Err(AreaError::Size { bytes });
         }
         let Some(last) = base.checked_add(bytes.0 - 1) else {
             return Err(AreaError::NotCanonical { base, bytes });
         };
-        if last >= HALF_BYTES && base < HALF_BYTES.wrapping_neg() {
+        if last >= half_bytes && base < half_bytes.wrapping_neg() {
             return Err(AreaError::NotCanonical { base, bytes });
         }
-        Ok(Area { base, bytes: bytes.0 })
+        Ok(Area { base, bytes: bytes.0, root_level })
     }
 
     /// Returns the first address.
@@ -70,6 +88,11 @@ impl Area {
         Bytes(self.bytes)
     }
 
+    /// Returns the address space of this root, in which the area lies.
+    pub(crate) fn space<F: Format>(self, root: Pfn) -> Space<F> {
+        Space::new(root, self.root_level).in_half_of(self.base)
+    }
+
     /// Returns the address at `offset` from the base, or `None` beyond the end of the area.
     pub(crate) const fn address(self, offset: u64) -> Option<u64> {
         if offset < self.bytes { Some(self.base + offset) } else { None }
@@ -79,8 +102,8 @@ impl Area {
 impl fmt::Display for AreaError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            AreaError::Unaligned { base } => {
-                write!(f, "the base of the area, {base:#x}, is not a multiple of 512 GiB")
+            AreaError::Unaligned { base, root_entry } => {
+                write!(f, "the base of the area, {base:#x}, is not a multiple of {root_entry}")
             }
             AreaError::Size { bytes } => {
                 write!(f, "the size of the area, {bytes}, is 0 or not a multiple of 2 MiB")
@@ -99,6 +122,22 @@ mod tests {
     use super::*;
 
     #[test]
+    fn an_area_of_three_levels_lies_in_the_lowest_or_the_highest_256_gib() {
+        let half = Bytes::gib(256);
+        for base in [0, half.0.wrapping_neg(), Bytes::gib(1).0.wrapping_neg()] {
+            let bytes = if base == 0 { half } else { Bytes(base.wrapping_neg()) };
+            assert!(Area::of_three_levels(base, bytes).is_ok(), "{base:#x}");
+        }
+        let base = half.0.wrapping_neg() - Bytes::gib(1).0;
+        let bytes = Bytes::gib(1);
+        let refused = Area::of_three_levels(base, bytes);
+        assert_eq!(refused, Err(AreaError::NotCanonical { base, bytes }));
+        let base = Bytes::mib(512).0.wrapping_neg();
+        let refused = Area::of_three_levels(base, Bytes::mib(2));
+        assert_eq!(refused, Err(AreaError::Unaligned { base, root_entry: Bytes::gib(1) }));
+    }
+
+    #[test]
     fn areas_that_are_unaligned_empty_or_not_canonical_are_refused() {
         let upper = 0xffff_8000_0000_0000;
         let all = Bytes::gib(128 << 10);
@@ -111,7 +150,10 @@ mod tests {
             assert_eq!(Area::new(base, bytes), Err(AreaError::NotCanonical { base, bytes }));
         }
         for base in [1 << 38, upper + (1 << 30)] {
-            assert_eq!(Area::new(base, all), Err(AreaError::Unaligned { base }));
+            assert_eq!(
+                Area::new(base, all),
+                Err(AreaError::Unaligned { base, root_entry: Bytes::gib(512) })
+            );
         }
         for bytes in [Bytes::ZERO, Bytes(4 << 10), Bytes(u64::MAX)] {
             assert_eq!(Area::new(upper, bytes), Err(AreaError::Size { bytes }));

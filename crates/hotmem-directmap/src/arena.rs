@@ -1,15 +1,17 @@
-//! Provides frames for the page tables of a test.
+//! Provides frames for the page tables of a test, and counts flushes.
 
 use core::cell::Cell;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use hotmem_addr::Pfn;
-use hotmem_pgtable::{ENTRIES, Table, Tables};
+use hotmem_pgtable::{ENTRIES, Flush, Flusher, Table, Tables, VirtRange, X86_64};
 
 /// Frames for tables, numbered from 1. Frame 1 is an empty root table. The other frames hold
 /// garbage.
 pub(crate) struct Arena {
     frames: Vec<Table>,
     next_frame: Cell<u64>,
+    /// The number of flushes so far.
+    pub(crate) flushes: Cell<u64>,
 }
 
 impl Arena {
@@ -17,7 +19,7 @@ impl Arena {
     pub(crate) fn new(frames: usize) -> Arena {
         let table = |word: u64| core::array::from_fn::<_, ENTRIES, _>(|_| AtomicU64::new(word));
         let frames = (0..frames).map(|index| table(if index == 0 { 0 } else { u64::MAX }));
-        Arena { frames: frames.collect(), next_frame: Cell::new(2) }
+        Arena { frames: frames.collect(), next_frame: Cell::new(2), flushes: Cell::new(0) }
     }
 
     pub(crate) fn root(&self) -> Pfn {
@@ -45,6 +47,16 @@ impl Tables for &Arena {
     fn table(&self, frame: Pfn) -> Option<&Table> {
         self.frames.get(usize::try_from(frame.number().checked_sub(1)?).ok()?)
     }
+}
+
+impl Flusher for &Arena {
+    type Format = X86_64;
+
+    fn flush(&mut self, _: Flush) {
+        self.flushes.set(self.flushes.get() + 1);
+    }
+
+    fn publish(&mut self, _: VirtRange) {}
 }
 
 pub(crate) fn pfn(number: u64) -> Pfn {

@@ -1,5 +1,6 @@
 //! Maps all present physical memory at one offset: by 1 GiB pages where a whole gigabyte is present,
-//! and by 2 MiB pages elsewhere.
+//! and by 2 MiB pages elsewhere. In formats that must not split a page in place, such as aarch64's,
+//! all pages have 2 MiB, because the other parts of a page are in use and may hold the page tables.
 //!
 //! Unplugged memory must not be read or written, not even by speculation, so it must not be mapped.
 //! Memory is therefore unmapped when it is removed. If a part of a 1 GiB page is removed, the page
@@ -15,12 +16,12 @@ mod tests;
 use crate::area::Area;
 use crate::tables::{CallbackOwner, LINK_BYTES, SpareTables};
 use core::fmt;
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::Ordering::{Relaxed, Release};
 use hotmem_addr::{Bytes, Pfn, PfnRange};
 use hotmem_pgtable::{
-    ENTRIES, Entry, EntryAddr, Flags, Flush, Flusher, Kind, Level, LocatedEntry, Mmu, Native,
-    NativeFault, Run, Space, Split, StopReason, Stopped, Tables, VirtRange, entry_at, find_entry,
-    find_entry_from,
+    Attributes, Caching, ENTRIES, Entry, EntryAddr, Flush, Flusher, Format, Kind, Level,
+    LocatedEntry, Mmu, Native, NativeFault, Run, Space, Split, StopReason, Stopped, StoppedBy,
+    Tables, VirtRange, entry_at, find_entry, find_entry_from,
 };
 
 /// The number of frames of a 2 MiB page.
@@ -30,50 +31,38 @@ const HUGE_FRAMES: u64 = Level::L3.entry_span().frames();
 /// The number of frames below one root entry.
 const ROOT_ENTRY_FRAMES: u64 = Level::L4.entry_span().frames();
 
-const ENTRY_BYTES: u64 = size_of::<Entry>() as u64;
+const ENTRY_BYTES: u64 = size_of::<u64>() as u64;
 
-/// The flags of a page, unless the kernel [chooses others](DirectMap::with_page_flags): the page can
-/// be read and written, but not executed. Accessed and Dirty are set from the start, so that the
-/// processor never has to set them.
-pub const PAGE_FLAGS: Flags =
-    Flags::PRESENT.union(Flags::WRITABLE).union(Flags::ACCESSED_DIRTY).union(Flags::NO_EXECUTE);
-/// The mark of a page that was unmapped and whose tables were not released: the entry of a 2 MiB
-/// page keeps its table, and for that of a 1 GiB page a table is still in reserve.
-const RESERVED: Entry = Entry::from_bits(1 << 9);
-
-/// How the CPU may cache accesses to mapped memory.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Caching {
-    /// Write-back, for memory.
-    WriteBack,
-    /// Uncached, for device registers.
-    Uncached,
+/// Returns the mark of a page that was unmapped and whose tables were not released: the entry of a
+/// 2 MiB page keeps its table, and for that of a 1 GiB page a table is still in reserve.
+fn reserved<F: Format>() -> Entry<F> {
+    Entry::EMPTY.with(F::kernel_flag())
 }
 
 /// The reason why a range was not mapped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum DirectMapError {
+pub enum DirectMapError<F: Format> {
     /// The range lies beyond the area of the direct map.
     BeyondDirectMap(PfnRange),
     /// No frame was available for a page table that the range needs.
     NoTableFrame(PfnRange),
     /// The page tables hold an unexpected entry.
-    Tables(Stopped<NativeFault>),
+    Tables(Stopped<NativeFault<F>, F>),
 }
 
 /// The page tables of the direct map.
 ///
 /// `T` gives access to the kernel's tables, and `F` flushes the TLBs of all processors.
-pub struct DirectMap<T, F> {
+pub struct DirectMap<T, F: Flusher> {
     tables: T,
-    space: Space,
+    space: Space<F::Format>,
     area: Area,
     flusher: F,
-    /// Whether the processor has pages of 1 GiB.
+    /// Whether pages of 1 GiB are used.
     huge_pages: bool,
-    /// The flags of the pages that are mapped, except for their size and caching.
-    page_flags: Flags,
-    /// A table for each page of 1 GiB and each [`RESERVED`] entry.
+    /// The attributes of the pages that are mapped, except for their caching.
+    attributes: Attributes,
+    /// A table for each page of 1 GiB and each [`reserved`] entry.
     reserve: SpareTables<T>,
 }
 
@@ -100,25 +89,26 @@ pub fn tables_needed(range: PfnRange) -> u64 {
 }
 
 impl<T: Tables + Copy, F: Flusher + Copy> DirectMap<T, F> {
-    /// Makes a direct map with physical address 0 at the start of `area`, in the four-level page
-    /// tables whose root table is the frame `root`. `huge_pages` says whether the processor
-    /// supports 1 GiB pages. Pages are mapped with [`PAGE_FLAGS`]: the processor must support
-    /// no-execute pages, and the kernel must have enabled them (`EFER.NXE`) on every CPU. Otherwise,
-    /// each access to such a page faults. A kernel without them sets
-    /// [other flags](Self::with_page_flags).
+    /// Makes a direct map with physical address 0 at the start of `area`, in the page tables whose
+    /// root table is the frame `root`. `huge_pages` says whether the processor supports 1 GiB pages;
+    /// the map uses them if they may be [split in place](Format::SPLITS_IN_PLACE). Pages are mapped
+    /// with [`Attributes::KERNEL_DATA`]. On x86-64, the processor must support no-execute pages, and
+    /// the kernel must have enabled them (`EFER.NXE`) on every CPU. Otherwise, each access to such a
+    /// page faults. A kernel without them sets [other attributes](Self::with_attributes).
     #[must_use]
-    pub const fn new(tables: T, root: Pfn, area: Area, huge_pages: bool, flusher: F) -> Self {
-        let (space, reserve) = (Space::new(root, Level::L4), SpareTables::new(tables));
-        let page_flags = PAGE_FLAGS;
-        DirectMap { tables, space, area, flusher, huge_pages, page_flags, reserve }
+    pub fn new(tables: T, root: Pfn, area: Area, huge_pages: bool, flusher: F) -> Self {
+        let (space, reserve) = (area.space(root), SpareTables::new(tables));
+        let huge_pages = huge_pages && F::Format::SPLITS_IN_PLACE;
+        let attributes = Attributes::KERNEL_DATA;
+        DirectMap { tables, space, area, flusher, huge_pages, attributes, reserve }
     }
 
-    /// Sets the flags of the pages that are mapped from now on, for example [`PAGE_FLAGS`] with
-    /// [`Flags::GLOBAL`], or without [`Flags::NO_EXECUTE`]. The map adds the flags for the page's
-    /// size and [caching](Caching), and [`Flags::PRESENT`].
+    /// Sets the attributes of the pages that are mapped from now on, for example
+    /// [`Attributes::KERNEL_DATA`] that are global, or executable. [`map`](Self::map) chooses the
+    /// caching.
     #[must_use]
-    pub fn with_page_flags(self, flags: Flags) -> Self {
-        DirectMap { page_flags: flags | Flags::PRESENT, ..self }
+    pub fn with_attributes(self, attributes: Attributes) -> Self {
+        DirectMap { attributes, ..self }
     }
 
     /// Returns the number of frames that mapping `range` would take now, including the tables that
@@ -148,7 +138,7 @@ impl<T: Tables + Copy, F: Flusher + Copy> DirectMap<T, F> {
         range: PfnRange,
         caching: Caching,
         mut table_frame: impl FnMut() -> Option<Pfn>,
-    ) -> Result<Bytes, DirectMapError> {
+    ) -> Result<Bytes, DirectMapError<F::Format>> {
         let range = range.align_outward(LARGE_FRAMES);
         if range.end().phys_addr() > self.area.bytes().0 {
             return Err(DirectMapError::BeyondDirectMap(range));
@@ -162,7 +152,7 @@ impl<T: Tables + Copy, F: Flusher + Copy> DirectMap<T, F> {
                 Gigabyte::Reserved(addr) => self.link_reserved_table(addr),
                 _ => {}
             }
-            self.replace_entries(part, |entry| entry == RESERVED, Entry::EMPTY);
+            self.replace_entries(part, |entry| entry == reserved(), Entry::EMPTY);
             written = written
                 + match (state, is_whole) {
                     (Gigabyte::Page, _) => Bytes::ZERO,
@@ -190,7 +180,7 @@ impl<T: Tables + Copy, F: Flusher + Copy> DirectMap<T, F> {
     /// # Errors
     /// [`Stopped`] if a 1 GiB page cannot be split, because it was not mapped by
     /// [`map`](Self::map). The pages below it are unmapped.
-    pub fn unmap(&mut self, range: PfnRange) -> Result<(), Stopped<NativeFault>> {
+    pub fn unmap(&mut self, range: PfnRange) -> Result<(), StoppedBy<Native<T, F>>> {
         let pages = range.align_inward(LARGE_FRAMES);
         let Some(virt) = self.virt_range(pages) else { return Ok(()) };
         let mut is_changed = false;
@@ -213,11 +203,11 @@ impl<T: Tables + Copy, F: Flusher + Copy> DirectMap<T, F> {
 
     /// Unmaps `part`, which lies within one gigabyte, without a flush. Returns whether a page was
     /// mapped.
-    fn unmap_part(&mut self, part: PfnRange) -> Result<bool, Stopped<NativeFault>> {
+    fn unmap_part(&mut self, part: PfnRange) -> Result<bool, StoppedBy<Native<T, F>>> {
         let Some(located) = self.entry_on_level(part.start(), Level::L3) else { return Ok(false) };
         match located.kind() {
             Kind::Page if part.frames() == HUGE_FRAMES => {
-                self.write_entry(located.addr, RESERVED);
+                self.write_entry(located.addr, reserved());
                 return Ok(true);
             }
             // The page is split without a moment in which it is not present, because its other
@@ -234,7 +224,7 @@ impl<T: Tables + Copy, F: Flusher + Copy> DirectMap<T, F> {
             }
             _ => {}
         }
-        Ok(self.replace_entries(part, |_| true, RESERVED))
+        Ok(self.replace_entries(part, |_| true, reserved()))
     }
 
     /// Returns whether the frame is mapped.
@@ -260,10 +250,10 @@ impl<T: Tables + Copy, F: Flusher + Copy> DirectMap<T, F> {
                 {
                     self.link_reserved_table(addr);
                 }
-                self.replace_entries(part, |entry| entry == RESERVED, Entry::EMPTY);
+                self.replace_entries(part, |entry| entry == reserved(), Entry::EMPTY);
                 let Some(located) = self.entry_on_level(part.start(), Level::L3) else { continue };
                 let unused_table = match located.kind() {
-                    _ if located.entry == RESERVED => self.reserve.pop(),
+                    _ if located.entry == reserved() => self.reserve.pop(),
                     Kind::Table(table) if self.is_table_empty(table) => Some(table),
                     _ => None,
                 };
@@ -293,7 +283,7 @@ impl<T: Tables + Copy, F: Flusher + Copy> DirectMap<T, F> {
     fn link_reserved_table(&mut self, addr: EntryAddr) {
         let Some(table) = self.reserve.pop() else { return };
         if let Some(words) = self.tables.table(table) {
-            words.iter().for_each(|word| word.store(RESERVED.bits(), Relaxed));
+            words.iter().for_each(|word| word.store(reserved::<F::Format>().bits(), Relaxed));
         }
         self.write_entry(addr, Entry::link(table));
     }
@@ -304,8 +294,8 @@ impl<T: Tables + Copy, F: Flusher + Copy> DirectMap<T, F> {
     fn replace_entries(
         &mut self,
         part: PfnRange,
-        is_replaced: impl Fn(Entry) -> bool,
-        new: Entry,
+        is_replaced: impl Fn(Entry<F::Format>) -> bool,
+        new: Entry<F::Format>,
     ) -> bool {
         let Some(first) = self.entry_on_level(part.start(), Level::L2) else { return false };
         let Some(table) = self.tables.table(first.addr.table()) else { return false };
@@ -329,15 +319,12 @@ impl<T: Tables + Copy, F: Flusher + Copy> DirectMap<T, F> {
         level: Level,
         caching: Caching,
         new_table: impl FnMut() -> Option<Pfn>,
-    ) -> Result<Bytes, DirectMapError> {
-        let caching = match caching {
-            Caching::WriteBack => Flags::empty(),
-            Caching::Uncached => Flags::WRITE_THROUGH | Flags::CACHE_DISABLE,
-        };
-        let mut owner = CallbackOwner { new_table, unmapped: |_| {} };
+    ) -> Result<Bytes, DirectMapError<F::Format>> {
+        let flags = F::Format::page_flags(Attributes { caching, ..self.attributes }, level);
+        let mut owner = CallbackOwner { new_table, unmapped: |_: Run<F::Format>| {} };
         let (mut remaining, mut written) = (part, Bytes::ZERO);
         while let Some(virt) = self.virt_range(remaining) {
-            let entry = Entry::new(remaining.start(), self.page_flags | Flags::LARGE | caching);
+            let entry = Entry::new(remaining.start(), flags);
             match self.mmu().map(self.space, Run { virt, entry, level }, &mut owner) {
                 Ok(bytes) => return Ok(written + bytes),
                 // Skip a page that is mapped already, because it also belongs to another range.
@@ -365,7 +352,7 @@ impl<T: Tables + Copy, F: Flusher + Copy> DirectMap<T, F> {
             return Gigabyte::Unmapped;
         };
         match located.kind() {
-            _ if located.entry == RESERVED => Gigabyte::Reserved(located.addr),
+            _ if located.entry == reserved() => Gigabyte::Reserved(located.addr),
             Kind::Empty => Gigabyte::Unmapped,
             Kind::Page => Gigabyte::Page,
             _ => Gigabyte::Table,
@@ -373,19 +360,25 @@ impl<T: Tables + Copy, F: Flusher + Copy> DirectMap<T, F> {
     }
 
     /// Returns the entry for `frame` on a level, or `None` if no table on that level covers `frame`.
-    fn entry_on_level(&self, frame: Pfn, level: Level) -> Option<LocatedEntry> {
+    fn entry_on_level(&self, frame: Pfn, level: Level) -> Option<LocatedEntry<F::Format>> {
         let address = self.area.address(frame.phys_addr())?;
         let located = find_entry_from(&self.mmu(), self.space, address, level).ok()?;
         (located.level == level).then_some(located)
     }
 
     fn is_table_empty(&self, table: Pfn) -> bool {
-        let empty = |table| (0..ENTRIES).all(|index| entry_at(table, index).is_empty());
+        let empty =
+            |table| (0..ENTRIES).all(|index| entry_at::<F::Format>(table, index).is_empty());
         self.tables.table(table).is_some_and(empty)
     }
 
-    fn write_entry(&mut self, addr: EntryAddr, entry: Entry) {
-        write_entry(self.tables, addr, entry);
+    /// Writes an entry. If the old entry was present, the caller flushes the TLBs.
+    fn write_entry(&mut self, addr: EntryAddr, entry: Entry<F::Format>) {
+        if let Some(table) = self.tables.table(addr.table()) {
+            // Release pairs with the dependent reads of the page walk: a walk that finds a link also
+            // finds the entries of the table.
+            table[addr.index()].store(entry.bits(), Release);
+        }
     }
 
     /// Returns the virtual addresses of the frames of `range` that lie within the area, or `None` if
@@ -401,14 +394,7 @@ impl<T: Tables + Copy, F: Flusher + Copy> DirectMap<T, F> {
     }
 }
 
-/// Writes an entry. If the old entry was present, the caller flushes the TLBs.
-fn write_entry(tables: impl Tables, addr: EntryAddr, entry: Entry) {
-    if let Some(table) = tables.table(addr.table()) {
-        table[addr.index()].store(entry.bits(), Relaxed);
-    }
-}
-
-impl fmt::Display for DirectMapError {
+impl<F: Format> fmt::Display for DirectMapError<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             DirectMapError::BeyondDirectMap(range) => {
@@ -422,4 +408,4 @@ impl fmt::Display for DirectMapError {
     }
 }
 
-impl core::error::Error for DirectMapError {}
+impl<F: Format> core::error::Error for DirectMapError<F> {}

@@ -59,8 +59,9 @@ pub use area::{Area, AreaError};
 pub use descriptor_map::{
     Access, BadDescriptorSize, DescriptorLayout, DescriptorMap, DescriptorMapError,
 };
-pub use direct_map::{Caching, DirectMap, DirectMapError, PAGE_FLAGS, tables_needed};
-pub use window::{PAGE_BYTES, UNUSED, Window, WindowError};
+pub use direct_map::{DirectMap, DirectMapError, tables_needed};
+pub use hotmem_pgtable::{Attributes, Caching};
+pub use window::{PAGE_BYTES, Window, WindowError};
 
 /// The example in the README, compiled and run.
 #[cfg(doctest)]

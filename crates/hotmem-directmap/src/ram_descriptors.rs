@@ -15,7 +15,7 @@ use crate::descriptor_map::{
 use core::cell::RefCell;
 use core::ops::Range;
 use hotmem_addr::{Pfn, PfnRange, geometry};
-use hotmem_pgtable::Tables;
+use hotmem_pgtable::{Flusher, Tables};
 
 /// The number of pages that one L2 table covers.
 const PAGES_PER_L2_TABLE: u64 = PAGES_PER_L1_TABLE * PAGES_PER_L1_TABLE;
@@ -42,7 +42,7 @@ impl DescriptorLayout {
     }
 }
 
-impl<T: Tables + Copy> DescriptorMap<T> {
+impl<T: Tables + Copy, F: Flusher + Copy> DescriptorMap<T, F> {
     /// Returns an upper bound of the number of frames that [`map_ram`](Self::map_ram) takes for
     /// `range`, including frames for tables.
     #[must_use]
@@ -112,7 +112,7 @@ impl<T: Tables + Copy> DescriptorMap<T> {
 
     /// Unmaps the descriptors of `range`. Passes to `free` the frames that held the descriptors,
     /// except frames of `range` itself, and the tables that map nothing any more.
-    pub fn unmap_ram(&mut self, range: PfnRange, flush: impl FnMut(), free: &mut dyn FnMut(Pfn)) {
+    pub fn unmap_ram(&mut self, range: PfnRange, free: &mut dyn FnMut(Pfn)) {
         let free = RefCell::new(free);
         let pages = self.pages_to_unmap(range);
         let free_others = |frames: PfnRange, _| {
@@ -120,6 +120,6 @@ impl<T: Tables + Copy> DescriptorMap<T> {
             let outside = outside.filter(|&frame| !range.contains(frame));
             outside.for_each(|frame| (free.borrow_mut())(frame));
         };
-        self.unmap(pages, flush, free_others, |table| (free.borrow_mut())(table));
+        self.unmap(pages, free_others, |table| (free.borrow_mut())(table));
     }
 }

@@ -3,46 +3,43 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 use hotmem_addr::{Bytes, Pfn};
-use hotmem_pgtable::{Entry, Owner, Run, Tables};
+use hotmem_pgtable::{Format, Owner, Run, Tables};
 
 /// A list of frames that are reserved for tables. The first word of each frame is the link to the
-/// next frame: its address, as a page table entry that is not present.
+/// next frame: its address, with bit 0 clear, as in an entry that is not present.
 #[derive(Debug)]
 pub(crate) struct SpareTables<T> {
     tables: T,
-    first_link: Entry,
+    first_link: u64,
 }
 
 /// The number of bytes written to link one frame.
-pub(crate) const LINK_BYTES: Bytes = Bytes(size_of::<Entry>() as u64);
+pub(crate) const LINK_BYTES: Bytes = Bytes(size_of::<u64>() as u64);
 
 impl<T: Tables> SpareTables<T> {
     pub(crate) const fn new(tables: T) -> Self {
-        SpareTables { tables, first_link: Entry::EMPTY }
+        SpareTables { tables, first_link: 0 }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.first_link.is_empty()
+        self.first_link == 0
     }
 
     pub(crate) fn push(&mut self, frame: Pfn) {
         if let Some(table) = self.tables.table(frame) {
-            table[0].store(self.first_link.bits(), Relaxed);
-            self.first_link = Entry::from_bits(frame.phys_addr() | LINK_MARK);
+            table[0].store(self.first_link, Relaxed);
+            self.first_link = frame.phys_addr() | LINK_MARK;
         }
     }
 
     pub(crate) fn pop(&mut self) -> Option<Pfn> {
-        let frame =
-            Pfn::containing(self.first_link.bits()).filter(|_| !self.first_link.is_empty())?;
-        let next = self.tables.table(frame)?[0].load(Relaxed);
-        self.first_link = Entry::from_bits(next);
+        let frame = Pfn::containing(self.first_link).filter(|_| self.first_link != 0)?;
+        self.first_link = self.tables.table(frame)?[0].load(Relaxed);
         Some(frame)
     }
 }
 
-/// A bit that the processor ignores. It is set in every link, so that a link to frame 0 is not the
-/// empty entry.
+/// Is set in every link, so that a link to frame 0 is not 0.
 const LINK_MARK: u64 = 1 << 9;
 
 /// An owner that allocates tables by `new_table` and passes unmapped runs to `unmapped`.
@@ -51,8 +48,8 @@ pub(crate) struct CallbackOwner<N, U> {
     pub(crate) unmapped: U,
 }
 
-impl<N: FnMut() -> Option<Pfn>, U: FnMut(Run)> Owner for CallbackOwner<N, U> {
-    fn unmapped(&mut self, run: Run) {
+impl<F: Format, N: FnMut() -> Option<Pfn>, U: FnMut(Run<F>)> Owner<F> for CallbackOwner<N, U> {
+    fn unmapped(&mut self, run: Run<F>) {
         (self.unmapped)(run);
     }
 

@@ -11,47 +11,45 @@ use core::ops::Range;
 use core::sync::atomic::Ordering::Relaxed;
 use hotmem_addr::{Bytes, Pfn};
 use hotmem_pgtable::{
-    Batch, Change, CoveredTables, Entry, Flags, Flusher, Kind, Level, LocatedEntry, Mmu, MoveError,
-    MovedPages, Native, NativeFault, PageTables, Run, Space, Stopped, Tables, Unmap, VirtRange,
-    find_entry,
+    Attributes, Batch, Change, CoveredTables, Entry, Flusher, Format, Kind, Level, LocatedEntry,
+    Mmu, MoveError, MovedPages, Native, NativeFault, PageTables, Run, Space, Stopped, Tables,
+    Unmap, VirtRange, find_entry,
 };
 
 /// The number of bytes in a page.
 pub const PAGE_BYTES: u64 = Level::L1.entry_span().0;
 
-/// The flags of a page that was not accessed yet: it can be read and written, but not executed. The
-/// processor sets Accessed and Dirty when the page is accessed. The processor must support
-/// no-execute pages, and the kernel must have enabled them (`EFER.NXE`).
-pub const UNUSED: Flags = Flags::PRESENT.union(Flags::WRITABLE).union(Flags::NO_EXECUTE);
-/// Marks a page whose frame must not be replaced. The processor ignores this bit of an entry.
-const PINNED_FLAG: Flags = Flags::from_bits_retain(1 << 9);
-
 /// A virtual area whose pages can map any frames. Pages are numbered from the start of the area.
 #[derive(Debug)]
-pub struct Window<'b, T, F> {
+pub struct Window<'b, T, F: Flusher> {
     tables: T,
-    space: Space,
+    space: Space<F::Format>,
     area: Area,
     flusher: F,
-    batch: &'b mut Batch,
+    batch: &'b mut Batch<F::Format>,
 }
 
 /// The reason why a page was not mapped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum WindowError {
+pub enum WindowError<F: Format> {
     /// The page lies beyond the end of the window.
     NoSuchPage(u64),
     /// No frame was available for a page table, or the page is mapped already.
-    Tables(Stopped<NativeFault>),
+    Tables(Stopped<NativeFault<F>, F>),
 }
 
-impl<'b, T, F> Window<'b, T, F> {
-    /// Makes a window over `area`, in the four-level page tables with this root. `flusher` flushes
-    /// the TLBs of all processors. `batch` takes 20 KiB, so a kernel keeps it in a `static`.
+impl<'b, T, F: Flusher> Window<'b, T, F> {
+    /// Makes a window over `area`, in the page tables with this root. `flusher` flushes the TLBs of
+    /// all processors. `batch` takes 20 KiB, so a kernel keeps it in a `static`.
     #[must_use]
-    pub const fn new(tables: T, root: Pfn, area: Area, flusher: F, batch: &'b mut Batch) -> Self {
-        let space = Space::new(root, Level::L4);
-        Window { tables, space, area, flusher, batch }
+    pub fn new(
+        tables: T,
+        root: Pfn,
+        area: Area,
+        flusher: F,
+        batch: &'b mut Batch<F::Format>,
+    ) -> Self {
+        Window { tables, space: area.space(root), area, flusher, batch }
     }
 
     /// Returns the number of pages.
@@ -76,7 +74,9 @@ impl<'b, T, F> Window<'b, T, F> {
 }
 
 impl<T: Tables + Copy, F: Flusher + Copy> Window<'_, T, F> {
-    /// Maps `frame` at a page that is not mapped yet, and makes missing tables.
+    /// Maps `frame` at a page that is not mapped yet, and makes missing tables. With
+    /// [`Attributes::UNUSED_KERNEL_DATA`], the processor marks the page when it is accessed; on
+    /// x86-64, it must support no-execute pages, and the kernel must have enabled them (`EFER.NXE`).
     ///
     /// # Errors
     /// [`WindowError`]. Then `page` is as it was before.
@@ -84,19 +84,20 @@ impl<T: Tables + Copy, F: Flusher + Copy> Window<'_, T, F> {
         &mut self,
         page: u64,
         frame: Pfn,
-        flags: Flags,
+        attributes: Attributes,
         new_table: impl FnMut() -> Option<Pfn>,
-    ) -> Result<(), WindowError> {
+    ) -> Result<(), WindowError<F::Format>> {
         let virt = self.range(page..page.saturating_add(1)).ok_or(WindowError::NoSuchPage(page))?;
+        let flags = F::Format::page_flags(attributes, Level::L1);
         let run = Run { virt, entry: Entry::new(frame, flags), level: Level::L1 };
-        let mapped =
-            self.page_tables().map(run, &mut CallbackOwner { new_table, unmapped: |_| {} });
+        let mut owner = CallbackOwner { new_table, unmapped: |_: Run<F::Format>| {} };
+        let mapped = self.page_tables().map(run, &mut owner);
         mapped.map(|_| ()).map_err(WindowError::Tables)
     }
 
     /// Unmaps pages, flushes the TLBs, and passes each run of unmapped pages to `unmapped`. After
     /// this call no TLB maps the frames, so the caller may use them for something else.
-    pub fn unmap(&mut self, pages: Range<u64>, unmapped: impl FnMut(Run)) {
+    pub fn unmap(&mut self, pages: Range<u64>, unmapped: impl FnMut(Run<F::Format>)) {
         let options =
             Unmap { tables: CoveredTables::Keep, ignore_accessed_and_dirty: true, is_dying: false };
         if let Some(range) = self.range(pages) {
@@ -117,7 +118,7 @@ impl<T: Tables + Copy, F: Flusher + Copy> Window<'_, T, F> {
         &mut self,
         pages: impl IntoIterator<Item = u64>,
         copy: impl FnOnce(&mut MovedPages<'_, T, F>),
-    ) -> Result<(), MoveError> {
+    ) -> Result<(), MoveError<F::Format>> {
         let (base, count) = (self.area.base(), self.pages());
         let addresses = pages.into_iter().map(|page| base + page % count * PAGE_BYTES);
         let Window { tables, space, flusher, batch, .. } = self;
@@ -137,24 +138,26 @@ impl<T: Tables + Copy, F: Flusher + Copy> Window<'_, T, F> {
     pub fn take_dirty(&mut self, page: u64) -> bool {
         let Some(located) = self.page_entry(page) else { return false };
         let Some(table) = self.tables.table(located.addr.table()) else { return false };
+        let unused = |bits| Some(Entry::<F::Format>::from_bits(bits).without_use().bits());
         // Relaxed: the result depends on this word alone, and the caller's flush orders later
         // accesses to the page.
-        let before = table[located.addr.index()].fetch_and(!Flags::ACCESSED_DIRTY.bits(), Relaxed);
-        Entry::from_bits(before).flags().contains(Flags::DIRTY)
+        let before = table[located.addr.index()].fetch_update(Relaxed, Relaxed, unused);
+        before.is_ok_and(|bits| Entry::<F::Format>::from_bits(bits).is_dirty())
     }
 
     /// Returns whether the page's frame must not be replaced.
     #[must_use]
     pub fn is_pinned(&self, page: u64) -> bool {
-        self.page_entry(page).is_some_and(|located| located.entry.flags().contains(PINNED_FLAG))
+        self.page_entry(page)
+            .is_some_and(|located| located.entry == located.entry.with(F::Format::kernel_flag()))
     }
 
     /// Sets whether the page's frame must not be replaced. Does nothing if the page is not mapped.
     pub fn pin(&mut self, page: u64, pinned: bool) {
-        let none = Flags::empty();
-        let (set, clear) = if pinned { (PINNED_FLAG, none) } else { (none, PINNED_FLAG) };
+        let (mark, none) = (F::Format::kernel_flag(), Entry::<F::Format>::EMPTY.flags());
+        let (set, clear) = if pinned { (mark, none) } else { (none, mark) };
         if let (Some(located), Ok(change)) = (self.page_entry(page), Change::new(set, clear)) {
-            // Processors ignore `PINNED_FLAG`, so no TLB needs a flush.
+            // Processors ignore the mark, so no TLB needs a flush.
             self.batch.clear();
             self.batch.push(located);
             let _ = Native::new(self.tables, self.flusher).protect(self.batch, change);
@@ -162,7 +165,7 @@ impl<T: Tables + Copy, F: Flusher + Copy> Window<'_, T, F> {
     }
 
     /// Returns the page's entry, or `None` if the page is not mapped.
-    fn page_entry(&self, page: u64) -> Option<LocatedEntry> {
+    fn page_entry(&self, page: u64) -> Option<LocatedEntry<F::Format>> {
         let mmu = Native::new(self.tables, self.flusher);
         let address =
             Some(page).filter(|&page| page < self.pages()).map(|page| self.address(page))?;
@@ -181,7 +184,7 @@ impl<T: Tables + Copy, F: Flusher + Copy> Window<'_, T, F> {
     }
 }
 
-impl fmt::Display for WindowError {
+impl<F: Format> fmt::Display for WindowError<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             WindowError::NoSuchPage(page) => write!(f, "the window has no page {page}"),
@@ -190,7 +193,7 @@ impl fmt::Display for WindowError {
     }
 }
 
-impl core::error::Error for WindowError {}
+impl<F: Format> core::error::Error for WindowError<F> {}
 
 #[cfg(test)]
 mod tests {
@@ -199,7 +202,8 @@ mod tests {
     use hotmem_pgtable::{Flush, StopReason};
 
     const BASE: u64 = 0xffff_f000_0000_0000;
-    const USED: Flags = UNUSED.union(Flags::ACCESSED_DIRTY);
+    const USED: Attributes = Attributes::KERNEL_DATA;
+    const UNUSED: Attributes = Attributes::UNUSED_KERNEL_DATA;
 
     type ArenaWindow<'a> = Window<'a, &'a Arena, fn(Flush)>;
 

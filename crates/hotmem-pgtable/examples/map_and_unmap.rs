@@ -2,9 +2,10 @@
 //! TLB flushes.
 
 use hotmem_addr::{Bytes, Pfn};
+use hotmem_pgtable::x86_64::{Batch, Entry, Flags, Run, Space};
 use hotmem_pgtable::{
-    AtomicU64, Batch, Entry, Flags, Flush, Level, Native, Owner, PageTables, Run, Space, Table,
-    Tables, Unmap, VirtRange, find_entry,
+    AtomicU64, Flush, Level, Native, Owner, PageTables, Table, Tables, Unmap, VirtRange, X86_64,
+    find_entry,
 };
 use std::sync::atomic::Ordering;
 use std::{array, cell::Cell};
@@ -25,7 +26,7 @@ struct Kernel {
     dirty_frames: u64,
 }
 
-impl Owner for Kernel {
+impl Owner<X86_64> for Kernel {
     fn unmapped(&mut self, run: Run) {
         println!("unmapped: {:?}, dirty: {}", run.virt, run.is_dirty());
         self.dirty_frames += if run.is_dirty() { run.virt.bytes().frames() } else { 0 };

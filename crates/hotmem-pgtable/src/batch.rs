@@ -1,6 +1,8 @@
 //! Defines batches: lists of entries that an `Mmu` changes in one step.
 
-use crate::entry::{Entry, EntryAddr, LINE_ENTRIES, Level};
+use crate::entry::{Entry, EntryAddr};
+use crate::format::Format;
+use crate::level::{LINE_ENTRIES, Level};
 use crate::located::{LocatedEntries, LocatedEntry, entry_after};
 use crate::space::{Roots, Space};
 use hotmem_addr::Pfn;
@@ -12,8 +14,8 @@ const CAPACITY: usize = if cfg!(loom) { 4 } else { 512 };
 /// A list of entries, in the order in which they were added, that an `Mmu` changes in one step. A
 /// batch takes 20 KiB, so a kernel should not keep it on a stack.
 #[derive(Clone)]
-pub struct Batch {
-    entries: [Entry; CAPACITY],
+pub struct Batch<F: Format> {
+    entries: [Entry<F>; CAPACITY],
     len: usize,
     runs: [EntryRun; CAPACITY],
     runs_len: usize,
@@ -36,7 +38,7 @@ struct EntryRun {
 impl EntryRun {
     /// Returns the entry that is `number` entries after the first one, with the value `entry`.
     #[inline]
-    fn nth_entry(&self, number: usize, entry: Entry) -> LocatedEntry {
+    fn nth_entry<F: Format>(&self, number: usize, entry: Entry<F>) -> LocatedEntry<F> {
         entry_after(self.virt, self.first_addr, self.level, number, entry)
     }
 
@@ -45,10 +47,10 @@ impl EntryRun {
     }
 }
 
-impl Batch {
+impl<F: Format> Batch<F> {
     /// Creates an empty batch.
     #[must_use]
-    pub const fn new() -> Batch {
+    pub const fn new() -> Batch<F> {
         let addr = EntryAddr::new(Pfn::ZERO, 0);
         let no_run = EntryRun { virt: 0, first_addr: addr, end: 0, level: Level::L1 };
         let runs = [no_run; CAPACITY];
@@ -57,7 +59,7 @@ impl Batch {
     }
 
     /// Empties the batch, and assigns it to `space`.
-    pub(crate) fn begin(&mut self, space: Space) {
+    pub(crate) fn begin(&mut self, space: Space<F>) {
         self.clear();
         self.roots = Roots::of(space);
     }
@@ -87,7 +89,7 @@ impl Batch {
     }
 
     /// Iterates over the batch in runs of consecutive entries.
-    pub fn entry_runs(&self) -> impl Iterator<Item = LocatedEntries<&[Entry]>> {
+    pub fn entry_runs(&self) -> impl Iterator<Item = LocatedEntries<&[Entry<F>]>> {
         let mut start = 0;
         self.runs.iter().take(self.runs_len).map(move |run| {
             let range = core::mem::replace(&mut start, run.end)..run.end;
@@ -96,7 +98,7 @@ impl Batch {
     }
 
     /// Iterates over the batch in runs of consecutive entries, whose entries can be changed.
-    pub fn entry_runs_mut(&mut self) -> impl Iterator<Item = LocatedEntries<&mut [Entry]>> {
+    pub fn entry_runs_mut(&mut self) -> impl Iterator<Item = LocatedEntries<&mut [Entry<F>]>> {
         let (mut start, mut entries) = (0, self.entries.as_mut_slice());
         self.runs.iter().take(self.runs_len).map_while(move |run| {
             let count = run.end - core::mem::replace(&mut start, run.end);
@@ -109,7 +111,7 @@ impl Batch {
 
     /// Returns entry number `number` of the batch.
     #[must_use]
-    pub fn get(&self, number: usize) -> Option<LocatedEntry> {
+    pub fn get(&self, number: usize) -> Option<LocatedEntry<F>> {
         let entry = *self.entries.get(..self.len)?.get(number)?;
         let runs = self.runs.get(..self.runs_len)?;
         let index = runs.partition_point(|run| run.end <= number);
@@ -138,7 +140,7 @@ impl Batch {
     }
 
     /// Returns entry `number` of the batch.
-    pub(crate) fn entry_mut(&mut self, number: usize) -> Option<&mut Entry> {
+    pub(crate) fn entry_mut(&mut self, number: usize) -> Option<&mut Entry<F>> {
         self.entries.get_mut(..self.len)?.get_mut(number)
     }
 
@@ -152,14 +154,14 @@ impl Batch {
     }
 
     /// Adds an entry. Returns false, and changes nothing, if the batch is full.
-    pub fn push(&mut self, located: LocatedEntry) -> bool {
+    pub fn push(&mut self, located: LocatedEntry<F>) -> bool {
         self.extend(located.as_entries()) == 1
     }
 
     /// Adds the entries, the first ones first, until the batch is full. Returns how many it has
     /// added.
     #[inline]
-    pub(crate) fn extend(&mut self, located: LocatedEntries<&[Entry]>) -> usize {
+    pub(crate) fn extend(&mut self, located: LocatedEntries<&[Entry<F>]>) -> usize {
         let free_entries = self.entries.get_mut(self.len..).unwrap_or_default();
         let count = free_entries.len().min(located.entries.len());
         if count == 0 {
@@ -194,14 +196,14 @@ impl Batch {
     }
 }
 
-impl core::fmt::Debug for Batch {
+impl<F: Format> core::fmt::Debug for Batch<F> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_list().entries(self.entry_runs()).finish()
     }
 }
 
-impl Default for Batch {
-    fn default() -> Batch {
+impl<F: Format> Default for Batch<F> {
+    fn default() -> Batch<F> {
         Batch::new()
     }
 }
@@ -209,7 +211,9 @@ impl Default for Batch {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::entry::Flags;
+    use crate::format::{X86_64, X86Flags as Flags};
+
+    type LocatedEntry = super::LocatedEntry<X86_64>;
 
     fn located(table: u64, index: usize, virt: u64) -> LocatedEntry {
         let addr = EntryAddr::new(Pfn::new(table).unwrap(), index);
@@ -251,7 +255,7 @@ mod tests {
     fn a_batch_accepts_entries_until_it_is_full() {
         let mut batch = Batch::new();
         let addr = EntryAddr::new(Pfn::new(7).unwrap(), 0);
-        let entries = [Entry::from_bits(1); 300];
+        let entries = [Entry::<X86_64>::from_bits(1); 300];
         let located = LocatedEntries {
             virt: 0,
             first_addr: addr,

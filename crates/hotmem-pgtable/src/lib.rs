@@ -1,5 +1,4 @@
-//! Changes x86-64 page tables of four or five levels in batches: unmaps, protects and moves pages,
-//! and tears down address spaces.
+//! Changes page tables in batches: unmaps, protects and moves pages, and tears down address spaces.
 //!
 //! Until an entry is cleared, other CPUs use it, and set Accessed and Dirty in it. So an entry is
 //! cleared by an atomic *get and clear*, whose result has the final bits. The unit of this
@@ -9,6 +8,11 @@
 //! may have two roots, the kernel's and the user's ([`Space`]); each change is made in both. The
 //! cost is proportional to the number of mapped pages and of the tables that map them: unmapped
 //! parts are skipped by the cache line or, above L1, by the table.
+//!
+//! The [`Format`] of entries is a type: x86-64 with four or five levels, aarch64 with the 4 KiB
+//! granule, or riscv64 with Sv39, Sv48 or Sv57. The modules [`x86_64`], [`aarch64`] and [`riscv64`]
+//! name the types of each format. A kernel for several architectures uses [`target`], which is the
+//! module of the architecture that it is compiled for.
 //!
 //! - [`PageTables`]: [`unmap_range`](PageTables::unmap_range), [`protect`](PageTables::protect),
 //!   [`teardown`](PageTables::teardown) with every MMU; [`map`](PageTables::map) and
@@ -22,9 +26,12 @@
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 
+mod aliases;
 mod batch;
 mod entry;
 mod error;
+mod format;
+mod level;
 mod located;
 #[cfg(all(loom, test))]
 mod loom_tests;
@@ -46,9 +53,12 @@ mod unmap;
 mod walk;
 mod well_formed;
 
+pub use aliases::{aarch64, riscv64, target, x86_64};
 pub use batch::Batch;
-pub use entry::{ENTRIES, Entry, EntryAddr, Flags, Kind, Level};
-pub use error::{StopReason, Stopped};
+pub use entry::{Entry, EntryAddr};
+pub use error::{StopReason, Stopped, StoppedBy};
+pub use format::{Aarch64, Attributes, Caching, Format, Riscv64, X86_64};
+pub use level::{ENTRIES, Kind, Level};
 pub use located::{LocatedEntries, LocatedEntry};
 pub use mmu::{BatchError, Change, Flush, Forbidden, Mmu, Table, entry_at};
 pub use moving::{MoveError, MovedPages};

@@ -1,17 +1,19 @@
 //! Defines entries with their places: the table, the address that they map, and the level.
 
-use crate::entry::{Entry, EntryAddr, Kind, Level};
+use crate::entry::{Entry, EntryAddr};
+use crate::format::Format;
+use crate::level::{Kind, Level};
 use core::{iter, ops::Range};
 
 /// An entry that is to be changed, with the value that was read from it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct LocatedEntry {
+pub struct LocatedEntry<F: Format> {
     /// The lowest virtual address that the entry maps.
     pub virt: u64,
     /// The entry's physical address.
     pub addr: EntryAddr,
     /// The value that was read. After a get-and-clear, it has the final Accessed and Dirty bits.
-    pub entry: Entry,
+    pub entry: Entry<F>,
     /// The level of the table that holds the entry.
     pub level: Level,
 }
@@ -30,14 +32,14 @@ pub struct LocatedEntries<E> {
     pub level: Level,
 }
 
-impl LocatedEntry {
+impl<F: Format> LocatedEntry<F> {
     /// Returns the kind of the entry.
     #[must_use]
     pub fn kind(&self) -> Kind {
         self.entry.kind(self.level)
     }
 
-    pub(crate) fn as_entries(&self) -> LocatedEntries<&[Entry]> {
+    pub(crate) fn as_entries(&self) -> LocatedEntries<&[Entry<F>]> {
         let LocatedEntry { virt, addr, level, .. } = *self;
         LocatedEntries {
             virt,
@@ -51,21 +53,21 @@ impl LocatedEntry {
 /// Returns the entry that is `number` entries after a first entry of the same table. The first
 /// entry is at `addr`, and maps `virt`. The returned entry has the value `entry`.
 #[inline]
-pub(crate) fn entry_after(
+pub(crate) fn entry_after<F: Format>(
     virt: u64,
     addr: EntryAddr,
     level: Level,
     number: usize,
-    entry: Entry,
-) -> LocatedEntry {
+    entry: Entry<F>,
+) -> LocatedEntry<F> {
     let (after, bytes) = (number as u64, level.entry_span().0);
     LocatedEntry { virt: virt.wrapping_add(after * bytes), addr: addr.after(after), entry, level }
 }
 
-impl<'e> LocatedEntries<&'e [Entry]> {
+impl<'e, F: Format> LocatedEntries<&'e [Entry<F>]> {
     /// Returns the entry that is `number` entries after the first one, with the value `entry`.
     #[inline]
-    fn nth_entry(&self, number: usize, entry: Entry) -> LocatedEntry {
+    fn nth_entry(&self, number: usize, entry: Entry<F>) -> LocatedEntry<F> {
         entry_after(self.virt, self.first_addr, self.level, number, entry)
     }
 
@@ -75,21 +77,21 @@ impl<'e> LocatedEntries<&'e [Entry]> {
     }
 
     /// Iterates over the entries one by one.
-    pub fn each(self) -> impl Iterator<Item = LocatedEntry> + 'e {
+    pub fn each(self) -> impl Iterator<Item = LocatedEntry<F>> + 'e {
         self.entries.iter().enumerate().map(move |(number, &entry)| self.nth_entry(number, entry))
     }
 
     /// Returns whether these entries can be appended to a run. `next` is the entry after the last
     /// one of the run. If its index is 0, the run ends with its table, and nothing can be appended.
     #[inline]
-    pub(crate) fn continue_run_at(&self, next: LocatedEntry) -> bool {
+    pub(crate) fn continue_run_at(&self, next: LocatedEntry<F>) -> bool {
         let same_table = next.addr.index() != 0;
         (self.first_addr, self.virt, self.level) == (next.addr, next.virt, next.level) && same_table
     }
 
     /// Returns the entries whose numbers are in `range`, or none if `range` passes the last entry.
     #[must_use]
-    pub fn part(self, range: Range<usize>) -> LocatedEntries<&'e [Entry]> {
+    pub fn part(self, range: Range<usize>) -> LocatedEntries<&'e [Entry<F>]> {
         let LocatedEntry { virt, addr, level, .. } = self.nth_entry(range.start, Entry::EMPTY);
         LocatedEntries {
             virt,
@@ -103,13 +105,13 @@ impl<'e> LocatedEntries<&'e [Entry]> {
     #[inline]
     pub(crate) fn runs_where(
         self,
-        is_wanted: impl Fn(Entry) -> bool,
-    ) -> impl Iterator<Item = LocatedEntries<&'e [Entry]>> {
+        is_wanted: impl Fn(Entry<F>) -> bool,
+    ) -> impl Iterator<Item = LocatedEntries<&'e [Entry<F>]>> {
         let mut next = 0;
         iter::from_fn(move || {
             let remaining = self.entries.get(next..)?;
             let start = next + remaining.iter().position(|&entry| is_wanted(entry))?;
-            let count = |remaining: &[Entry]| {
+            let count = |remaining: &[Entry<F>]| {
                 remaining.iter().take_while(|entry| is_wanted(**entry)).count()
             };
             next = start + self.entries.get(start..).map_or(0, count);
@@ -121,11 +123,12 @@ impl<'e> LocatedEntries<&'e [Entry]> {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::format::X86_64;
     use hotmem_addr::Pfn;
 
     #[test]
     fn parts_are_maximal_runs() {
-        let entries = [0, 1, 1, 0, 0, 1].map(Entry::from_bits);
+        let entries = [0, 1, 1, 0, 0, 1].map(Entry::<X86_64>::from_bits);
         let addr = EntryAddr::new(Pfn::new(7).unwrap(), 8);
         let located = LocatedEntries {
             virt: 0x8000,

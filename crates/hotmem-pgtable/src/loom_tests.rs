@@ -4,10 +4,8 @@
 
 mod machine;
 
-use crate::{
-    Batch, Change, ENTRIES, Entry, Flags, Flush, Level, Native, Owner, PageTables, Run, Space,
-    Split, Unmap, VirtRange,
-};
+use crate::x86_64::{Batch, Change, Entry, Flags, Run, Space};
+use crate::{ENTRIES, Flush, Level, Native, Owner, PageTables, Split, Unmap, VirtRange, X86_64};
 use hotmem_addr::{Bytes, Pfn};
 use loom::sync::Arc;
 use machine::{Machine, WRITABLE, pfn};
@@ -21,7 +19,7 @@ struct RecordingOwner {
     new_table: Option<Pfn>,
 }
 
-impl Owner for RecordingOwner {
+impl Owner<X86_64> for RecordingOwner {
     fn unmapped(&mut self, run: Run) {
         if run.virt.start() == 0 {
             self.dirty.push(run.is_dirty());

@@ -1,33 +1,38 @@
 //! Maps runs of pages at unused addresses. The runs have the form of those that [`Owner::unmapped`]
 //! receives.
 
-use crate::entry::{ENTRIES, Entry, EntryAddr, Kind, Level};
-use crate::error::{StopReason, Stopped};
+use crate::entry::{Entry, EntryAddr};
+use crate::error::{StopReason, Stopped, StoppedBy};
+use crate::level::{ENTRIES, Kind, Level};
 use crate::mmu::{Mmu, Table, entry_at};
-use crate::native::{Flusher, Native, NativeFault, Tables};
+use crate::native::{Flusher, Native, Tables};
 use crate::owner::Owner;
 use crate::page_tables::{PageTables, span_of};
-use crate::range::{OffsetRange, address_at};
+use crate::range::OffsetRange;
 use crate::run::Run;
 use crate::space::{Roots, Space};
 use crate::sync::Ordering;
 use crate::well_formed::check_roots;
-use hotmem_addr::Bytes;
+use hotmem_addr::{Bytes, Pfn};
 
 impl<T: Tables, F: Flusher> PageTables<'_, Native<T, F>> {
     /// Maps a run of pages at unused addresses: see [`Native::map`].
     ///
     /// # Errors
     /// Those of [`Native::map`].
-    pub fn map(&mut self, run: Run, owner: &mut impl Owner) -> Result<Bytes, Stopped<NativeFault>> {
+    pub fn map(
+        &mut self,
+        run: Run<F::Format>,
+        owner: &mut impl Owner<F::Format>,
+    ) -> Result<Bytes, StoppedBy<Native<T, F>>> {
         self.mmu.map(self.space, run, owner)
     }
 }
 
 impl<T: Tables, F: Flusher> Native<T, F> {
     /// Maps a run of pages at unused addresses of an address space. Takes frames for missing tables from the owner.
-    /// Flushes nothing, because TLBs do not cache entries that are not present. Returns how many
-    /// bytes of tables it wrote.
+    /// [Publishes](Flusher::publish) the pages once, and flushes nothing, because no entry was present
+    /// before. Returns how many bytes of tables it wrote.
     ///
     /// The caller holds the lock of the range (see [`Mmu`]), and ensures that no other CPU adds the
     /// same missing tables at the same time.
@@ -38,55 +43,77 @@ impl<T: Tables, F: Flusher> Native<T, F> {
     /// [`Stopped`] if an address is in use, or a table cannot be made. All pages below
     /// [`Stopped::address`] are mapped, and no table is leaked.
     pub fn map(
+        &mut self,
+        space: Space<F::Format>,
+        run: Run<F::Format>,
+        owner: &mut impl Owner<F::Format>,
+    ) -> Result<Bytes, StoppedBy<Self>> {
+        let mut written = 0;
+        let mapped = self.map_unpublished(space, run, &mut written, owner);
+        if written != 0 {
+            self.flusher().publish(run.virt);
+        }
+        mapped.map(|()| Bytes(written))
+    }
+
+    /// Maps a run as [`map`](Self::map) does, and adds the number of bytes of tables that it has
+    /// written to `written`. If there are any, the caller publishes them, after an error too.
+    fn map_unpublished(
         &self,
-        space: Space,
-        run: Run,
-        owner: &mut impl Owner,
-    ) -> Result<Bytes, Stopped<NativeFault>> {
+        space: Space<F::Format>,
+        run: Run<F::Format>,
+        written: &mut u64,
+        owner: &mut impl Owner<F::Format>,
+    ) -> Result<(), StoppedBy<Self>> {
         let OffsetRange { mut start, end } = span_of(space, run.virt)?;
         let page_bytes = run.level.entry_span().0;
-        let valid_entry =
-            run.frames().and_then(|frames| run.entry.moved_to(frames.start(), run.level));
-        let is_aligned = (start | end).is_multiple_of(page_bytes) && run.level < space.root_level;
-        if run.entry.kind(run.level) != Kind::Page || valid_entry != Some(run.entry) || !is_aligned
-        {
+        let last_page = Bytes(run.virt.bytes().0 - page_bytes.min(run.virt.bytes().0)).frames();
+        let first_frame = run.frames().map(|frames| frames.start());
+        let entry_at = |frame: Option<Pfn>| run.entry.moved_to(frame?, run.level);
+        let is_valid = entry_at(first_frame) == Some(run.entry)
+            && entry_at(first_frame.and_then(|frame| frame.checked_add(last_page))).is_some();
+        let is_aligned = (start | end).is_multiple_of(page_bytes);
+        // A page in the root itself would be missing in the user's root.
+        let has_level = run.level < space.root_level
+            || run.level == space.root_level && space.user_root.is_none();
+        if run.entry.kind(run.level) != Kind::Page || !is_valid || !is_aligned || !has_level {
             return Err(Stopped::new(run.virt.start(), StopReason::NotAPage(run.entry)));
         }
         check_roots(self, space, OffsetRange { start, end })?;
-        let (mut entry, mut written) = (run.entry, 0);
+        let mut entry = run.entry;
         while start < end {
-            let table = self.table_for(space, start, run.level, &mut written, owner)?;
+            let table = self.table_for(space, start, run.level, written, owner)?;
             for word in &table[run.level.index(start)..] {
                 if start == end {
                     break;
                 }
-                let old_entry = Entry::from_bits(word.load(Ordering::Relaxed));
+                let old_entry = Entry::<F::Format>::from_bits(word.load(Ordering::Relaxed));
                 if !old_entry.is_empty() {
-                    let address = address_at(start, space.root_level);
+                    let address = space.address_at(start);
                     return Err(Stopped::new(address, StopReason::Occupied(old_entry)));
                 }
                 // Release: a processor that finds the page also sees what was written to its frame
                 // before.
                 word.store(entry.bits(), Ordering::Release);
-                written += ENTRY_BYTES;
+                *written += ENTRY_BYTES;
                 start += page_bytes;
-                entry = Entry::from_bits(entry.bits().wrapping_add(page_bytes));
+                entry = Entry::from_bits(entry.bits_after(page_bytes));
             }
         }
-        Ok(Bytes(written))
+        Ok(())
     }
 
     /// Returns the table of this level that maps an offset. Makes it, and missing tables above it,
     /// if necessary.
     fn table_for(
         &self,
-        space: Space,
+        space: Space<F::Format>,
         offset: u64,
         level: Level,
         written: &mut u64,
-        owner: &mut impl Owner,
-    ) -> Result<&Table, Stopped<NativeFault>> {
-        let stopped = |reason| Stopped::new(address_at(offset, space.root_level), reason);
+        owner: &mut impl Owner<F::Format>,
+    ) -> Result<&Table, StoppedBy<Self>> {
+        let stopped = |reason| Stopped::new(space.address_at(offset), reason);
         let table_in =
             |frame, level| self.table(frame).ok_or(stopped(StopReason::NotATable { frame, level }));
         let mut table_level = space.root_level;
@@ -94,7 +121,7 @@ impl<T: Tables, F: Flusher> Native<T, F> {
         let mut table = table_in(frame, table_level)?;
         while let Some(below) = table_level.below().filter(|_| table_level > level) {
             let index = table_level.index(offset);
-            let entry = entry_at(table, index);
+            let entry = entry_at::<F::Format>(table, index);
             (frame, table) = match entry.kind(table_level) {
                 Kind::Table(frame) => (frame, table_in(frame, below)?),
                 Kind::Empty => {
@@ -109,7 +136,7 @@ impl<T: Tables, F: Flusher> Native<T, F> {
                     new_table.iter().for_each(|word| word.store(0, Ordering::Relaxed));
                     // Release pairs with the dependent reads of the page walk, which so finds the
                     // new table empty.
-                    let link = Entry::link(frame).bits();
+                    let link = Entry::<F::Format>::link(frame).bits();
                     for word in user_copy.into_iter().chain([&table[index]]) {
                         word.store(link, Ordering::Release);
                     }
@@ -124,4 +151,4 @@ impl<T: Tables, F: Flusher> Native<T, F> {
     }
 }
 
-const ENTRY_BYTES: u64 = size_of::<Entry>() as u64;
+const ENTRY_BYTES: u64 = size_of::<u64>() as u64;

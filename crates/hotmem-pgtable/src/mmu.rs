@@ -1,11 +1,14 @@
 //! Defines the interface to an MMU, which changes page tables in batches.
 
 use crate::batch::Batch;
-use crate::entry::{ENTRIES, Entry, Flags, LINE_ENTRIES};
+use crate::entry::{Entry, bits_of};
+use crate::format::Format;
+use crate::level::{ENTRIES, LINE_ENTRIES};
 use crate::located::LocatedEntry;
 use crate::range::VirtRange;
 use crate::space::Space;
 use crate::sync::{AtomicU64, Ordering};
+use bitflags::Flags;
 use core::fmt;
 use hotmem_addr::Pfn;
 
@@ -26,6 +29,9 @@ pub type Table = [AtomicU64; ENTRIES];
 /// In an address space with two roots ([`Space::user_root`]), an entry of the kernel's root may
 /// have a [copy](Batch::user_copy) in the user's root. An implementation clears both or neither.
 pub trait Mmu {
+    /// The format of the entries.
+    type Format: Format;
+
     /// The reason why the MMU refuses a change.
     type Fault: Copy + fmt::Debug;
 
@@ -38,14 +44,17 @@ pub trait Mmu {
     ///
     /// # Errors
     /// [`BatchError`] if the MMU refused an entry.
-    fn get_and_clear(&mut self, batch: &mut Batch) -> Result<(), BatchError<Self::Fault>>;
+    fn get_and_clear(
+        &mut self,
+        batch: &mut Batch<Self::Format>,
+    ) -> Result<(), BatchError<Self::Fault>>;
 
     /// Clears the entries of the batch. Their final Accessed and Dirty bits may be lost, as for
     /// anonymous memory.
     ///
     /// # Errors
     /// [`BatchError`] if the MMU refused an entry.
-    fn clear(&mut self, batch: &mut Batch) -> Result<(), BatchError<Self::Fault>> {
+    fn clear(&mut self, batch: &mut Batch<Self::Format>) -> Result<(), BatchError<Self::Fault>> {
         self.get_and_clear(batch)
     }
 
@@ -54,7 +63,10 @@ pub trait Mmu {
     ///
     /// # Errors
     /// [`BatchError`] if the MMU refused an entry.
-    fn get_and_clear_full(&mut self, batch: &mut Batch) -> Result<(), BatchError<Self::Fault>> {
+    fn get_and_clear_full(
+        &mut self,
+        batch: &mut Batch<Self::Format>,
+    ) -> Result<(), BatchError<Self::Fault>> {
         self.get_and_clear(batch)
     }
 
@@ -62,7 +74,11 @@ pub trait Mmu {
     ///
     /// # Errors
     /// [`BatchError`] if the MMU refused an entry.
-    fn protect(&mut self, batch: &Batch, change: Change) -> Result<(), BatchError<Self::Fault>>;
+    fn protect(
+        &mut self,
+        batch: &Batch<Self::Format>,
+        change: Change<Self::Format>,
+    ) -> Result<(), BatchError<Self::Fault>>;
 
     /// Replaces a large page by `table`, which then maps the same frames by smaller pages. No
     /// Accessed or Dirty bit is lost. The previous contents of `table` are overwritten. Returns
@@ -71,7 +87,11 @@ pub trait Mmu {
     ///
     /// # Errors
     /// The MMU's fault. Nothing is changed.
-    fn split(&mut self, located: &LocatedEntry, table: Pfn) -> Result<(), Self::Fault>;
+    fn split(
+        &mut self,
+        located: &LocatedEntry<Self::Format>,
+        table: Pfn,
+    ) -> Result<(), Self::Fault>;
 
     /// Returns when no TLB caches the cleared or changed entries, and no page walk is in a table
     /// that was unhooked. Page walks include those that the kernel itself makes without a lock.
@@ -85,7 +105,7 @@ pub trait Mmu {
     ///
     /// # Errors
     /// The MMU's fault. Some of the tables are not ordinary memory yet.
-    fn reclaim(&mut self, batch: &Batch) -> Result<(), Self::Fault> {
+    fn reclaim(&mut self, batch: &Batch<Self::Format>) -> Result<(), Self::Fault> {
         let _ = batch;
         Ok(())
     }
@@ -97,7 +117,7 @@ pub trait Mmu {
     /// # Errors
     /// The MMU's fault. Some of the tables are not ordinary memory yet, and the call can be
     /// repeated.
-    fn retire(&mut self, space: Space) -> Result<(), Self::Fault>;
+    fn retire(&mut self, space: Space<Self::Format>) -> Result<(), Self::Fault>;
 
     /// Returns the least number of entries in use from which on it costs less to unhook `tables`
     /// tables together than to clear their entries. Returns `None` if unhooking always costs less.
@@ -128,42 +148,42 @@ pub struct Flush {
 
 /// A change of the flags of pages: sets some flags and clears others.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Change {
-    set: Flags,
-    clear: Flags,
+pub struct Change<F: Format> {
+    set: F::Flags,
+    clear: F::Flags,
 }
 
-/// The error for flags that a [`Change`] cannot have: flags that determine the kind of an entry,
-/// flags that the processor sets, and bits that are no flags.
+/// The error for flags that a [`Change`] cannot have: [those](Format::UNCHANGEABLE) that determine
+/// the kind of an entry, that the processor sets, or whose change needs break-before-make; and bits
+/// that are no flags.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Forbidden(pub Flags);
+pub struct Forbidden<F: Format>(pub F::Flags);
 
-impl Change {
-    const FORBIDDEN: Flags = Flags::PRESENT.union(Flags::LARGE).union(Flags::ACCESSED_DIRTY);
-
+impl<F: Format> Change<F> {
     /// Creates a change. A flag that is in both arguments is set.
     ///
     /// # Errors
     /// [`Forbidden`] with the flags that a change cannot have.
-    pub fn new(set: Flags, clear: Flags) -> Result<Change, Forbidden> {
-        let forbidden = (set | clear).difference(Flags::all().difference(Self::FORBIDDEN));
+    pub fn new(set: F::Flags, clear: F::Flags) -> Result<Change<F>, Forbidden<F>> {
+        let allowed = F::Flags::all().difference(F::UNCHANGEABLE);
+        let forbidden = set.union(clear).difference(allowed);
         if forbidden.is_empty() { Ok(Change { set, clear }) } else { Err(Forbidden(forbidden)) }
     }
 
     /// Returns the entry with the change applied.
     #[must_use]
-    pub fn apply(self, entry: Entry) -> Entry {
-        Entry::from_bits(entry.bits() & !self.clear.bits() | self.set.bits())
+    pub fn apply(self, entry: Entry<F>) -> Entry<F> {
+        Entry::from_bits(F::changed(entry.bits(), self.set, self.clear))
     }
 }
 
-impl fmt::Display for Forbidden {
+impl<F: Format> fmt::Display for Forbidden<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a change cannot have the flags {:#x}", self.0.bits())
+        write!(f, "a change cannot have the flags {:#x}", bits_of::<F>(self.0))
     }
 }
 
-impl core::error::Error for Forbidden {}
+impl<F: Format> core::error::Error for Forbidden<F> {}
 
 /// Returns an entry of a table. The index wraps within the table.
 ///
@@ -172,23 +192,23 @@ impl core::error::Error for Forbidden {}
 /// `Relaxed`.
 #[inline]
 #[must_use]
-pub fn entry_at(table: &Table, index: usize) -> Entry {
+pub fn entry_at<F: Format>(table: &Table, index: usize) -> Entry<F> {
     Entry::from_bits(table[index % ENTRIES].load(Ordering::Relaxed))
 }
 
 /// Finds the first cache line with an entry in use, among the lines from number `from` to number
 /// `last`. Returns the number of the line, and its entries.
 #[inline]
-pub(crate) fn occupied_line(
+pub(crate) fn occupied_line<F: Format>(
     table: &Table,
     from: usize,
     last: usize,
-) -> Option<(usize, [Entry; LINE_ENTRIES])> {
+) -> Option<(usize, [Entry<F>; LINE_ENTRIES])> {
     let lines = table.as_chunks::<LINE_ENTRIES>().0.get(from..=last)?;
     let bits = |word: &AtomicU64| word.load(Ordering::Relaxed);
     let is_occupied = |words: &[AtomicU64; LINE_ENTRIES]| {
         // In a dense table, the first entry is in use, and then no other entry need be read.
-        let is_in_use = |bits| !Entry::from_bits(bits).is_empty();
+        let is_in_use = |bits| !Entry::<F>::from_bits(bits).is_empty();
         is_in_use(bits(&words[0])) || is_in_use(words.iter().fold(0, |all, word| all | bits(word)))
     };
     let number = lines.iter().position(is_occupied)?;
@@ -200,20 +220,20 @@ pub(crate) fn occupied_line(
 /// the entries in use that directly follow it, until `buffer` is full. Returns the index of the first
 /// one, and how many entries it read.
 #[inline]
-pub(crate) fn read_occupied(
+pub(crate) fn read_occupied<F: Format>(
     table: &Table,
     from: usize,
     last: usize,
-    buffer: &mut [Entry],
+    buffer: &mut [Entry<F>],
 ) -> Option<(usize, usize)> {
     let words = table.get(..=last)?;
-    let entry = |word: &AtomicU64| Entry::from_bits(word.load(Ordering::Relaxed));
+    let entry = |word: &AtomicU64| Entry::<F>::from_bits(word.load(Ordering::Relaxed));
     let mut start = from;
     while entry(words.get(start)?).is_empty() {
         let line =
             words.get(start..start + LINE_ENTRIES).filter(|_| start.is_multiple_of(LINE_ENTRIES));
         let all = |line: &[AtomicU64]| line.iter().fold(0, |all, word| all | entry(word).bits());
-        let is_empty = line.is_some_and(|line| Entry::from_bits(all(line)).is_empty());
+        let is_empty = line.is_some_and(|line| Entry::<F>::from_bits(all(line)).is_empty());
         start += if is_empty { LINE_ENTRIES } else { 1 };
     }
     let mut count = 0;

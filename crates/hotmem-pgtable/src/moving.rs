@@ -8,8 +8,9 @@
 //! (see [`Mmu`]), and then finds the page present.
 
 use crate::batch::Batch;
-use crate::entry::Kind;
-use crate::error::{StopReason, Stopped};
+use crate::error::{StopReason, Stopped, StoppedBy};
+use crate::format::Format;
+use crate::level::Kind;
 use crate::located::{LocatedEntries, LocatedEntry};
 use crate::mmu::{Flush, Mmu, entry_at};
 use crate::native::{Flusher, Native, NativeFault, Tables};
@@ -24,19 +25,19 @@ use hotmem_addr::{Bytes, Pfn};
 /// [places](MovedPages::place) them in other frames.
 pub struct MovedPages<'b, T: Tables, F: Flusher> {
     mmu: Native<T, F>,
-    batch: &'b mut Batch,
+    batch: &'b mut Batch<F::Format>,
 }
 
 /// The reason why no page was moved, or why some pages were not made present again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum MoveError {
+pub enum MoveError<F: Format> {
     /// The operation was refused. All pages are present, in their previous frames.
-    Refused(Stopped<NativeFault>),
+    Refused(Stopped<NativeFault<F>, F>),
     /// When the pages were to become present again, the kernel no longer had the tables of some of
     /// them. These pages are not present; all others are.
     NotPresent {
         /// The first of the pages that are not present, with its new entry.
-        first: LocatedEntry,
+        first: LocatedEntry<F>,
         /// The number of pages that are not present.
         pages: usize,
     },
@@ -58,7 +59,7 @@ impl<T: Tables, F: Flusher> PageTables<'_, Native<T, F>> {
         mut self,
         pages: impl IntoIterator<Item = u64>,
         copy: impl FnOnce(&mut MovedPages<'_, T, F>) -> R,
-    ) -> Result<R, MoveError> {
+    ) -> Result<R, MoveError<F::Format>> {
         self.add_pages(pages).map_err(MoveError::Refused)?;
         let first_address = self.batch.get(0).map_or(0, |located| located.virt);
         let cleared = self.mmu.get_and_clear(self.batch);
@@ -75,7 +76,7 @@ impl<T: Tables, F: Flusher> PageTables<'_, Native<T, F>> {
     fn add_pages(
         &mut self,
         pages: impl IntoIterator<Item = u64>,
-    ) -> Result<(), Stopped<NativeFault>> {
+    ) -> Result<(), StoppedBy<Native<T, F>>> {
         for page in pages {
             if self.batch.is_full() {
                 break;
@@ -89,7 +90,7 @@ impl<T: Tables, F: Flusher> PageTables<'_, Native<T, F>> {
         Ok(())
     }
 
-    fn flush_pages(&mut self) -> Result<(), NativeFault> {
+    fn flush_pages(&mut self) -> Result<(), NativeFault<F::Format>> {
         let pages = || self.batch.entry_runs().flat_map(LocatedEntries::each).map(page_range);
         let mut flush = |range| self.mmu.flush(Flush { range, tables: false });
         match covering_range(pages) {
@@ -115,7 +116,7 @@ impl<T: Tables, F: Flusher> MovedPages<'_, T, F> {
     /// Returns page `index`, with its final Accessed and Dirty bits. The pages are in the order in
     /// which the caller named them.
     #[must_use]
-    pub fn page(&self, index: usize) -> Option<LocatedEntry> {
+    pub fn page(&self, index: usize) -> Option<LocatedEntry<F::Format>> {
         self.batch.get(index)
     }
 
@@ -131,7 +132,7 @@ impl<T: Tables, F: Flusher> MovedPages<'_, T, F> {
     }
 
     /// Makes all pages present again, and empties the batch.
-    fn make_present(&mut self) -> Result<(), MoveError> {
+    fn make_present(&mut self) -> Result<(), MoveError<F::Format>> {
         let mut absent = None;
         for located in self.batch.entry_runs() {
             let Some(table) = self.mmu.table(located.first_addr.table()) else {
@@ -143,12 +144,17 @@ impl<T: Tables, F: Flusher> MovedPages<'_, T, F> {
             };
             for located in located.each() {
                 // A page that was named twice is present already, so keep its entry.
-                if !entry_at(table, located.addr.index()).is_empty() {
+                if !entry_at::<F::Format>(table, located.addr.index()).is_empty() {
                     continue;
                 }
                 // Release: a processor that finds the page also sees the copy.
                 table[located.addr.index()].store(located.entry.bits(), Ordering::Release);
             }
+        }
+        let pages = || self.batch.entry_runs().flat_map(LocatedEntries::each).map(page_range);
+        match covering_range(pages) {
+            Some(range) => self.mmu.flusher().publish(range),
+            None => pages().for_each(|range| self.mmu.flusher().publish(range)),
         }
         self.batch.clear();
         absent.map_or(Ok(()), |(first, pages)| Err(MoveError::NotPresent { first, pages }))
@@ -163,7 +169,7 @@ impl<T: Tables, F: Flusher> Drop for MovedPages<'_, T, F> {
     }
 }
 
-impl fmt::Display for MoveError {
+impl<F: Format> fmt::Display for MoveError<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             MoveError::Refused(stopped) => stopped.fmt(f),
@@ -176,9 +182,9 @@ impl fmt::Display for MoveError {
     }
 }
 
-impl core::error::Error for MoveError {}
+impl<F: Format> core::error::Error for MoveError<F> {}
 
-fn page_range(located: LocatedEntry) -> VirtRange {
+fn page_range<F: Format>(located: LocatedEntry<F>) -> VirtRange {
     VirtRange::around(located.virt, located.level.entry_span())
 }
 

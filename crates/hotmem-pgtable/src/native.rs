@@ -1,7 +1,9 @@
 //! Changes the page tables of a processor without a hypervisor, by atomic exchanges.
 
 use crate::batch::Batch;
-use crate::entry::{ENTRIES, Entry, EntryAddr, Flags};
+use crate::entry::{Entry, EntryAddr};
+use crate::format::{Format, X86_64};
+use crate::level::{ENTRIES, Kind};
 use crate::located::LocatedEntry;
 use crate::mmu::{BatchError, Change, Flush, Mmu, Table};
 use crate::range::VirtRange;
@@ -17,29 +19,53 @@ pub trait Tables {
     fn table(&self, frame: Pfn) -> Option<&Table>;
 }
 
-/// Flushes TLBs by instructions and interrupts of the kernel.
+/// Flushes TLBs, and publishes new entries, by instructions and interrupts of the kernel.
+///
+/// Which processors take part in a flush is the kernel's choice: all of them, or those that have
+/// used the address space. An x86-64 kernel interrupts them, an aarch64 processor broadcasts the
+/// flush by itself, and a riscv64 kernel asks the firmware.
 pub trait Flusher {
-    /// Flushes all TLBs. Returns when they are flushed, and when all page walks that the kernel was
+    /// The format of the processor's entries.
+    type Format: Format;
+
+    /// Flushes the TLBs that may cache the addresses. Returns when they are flushed, when every
+    /// access that used an old translation is complete, and when all page walks that the kernel was
     /// making without a lock have ended.
+    ///
+    /// On aarch64: `dsb ishst`, the `tlbi` instructions, `dsb ish`, `isb`.
     fn flush(&mut self, flush: Flush);
+
+    /// Makes entries that became present, and that were not present before, visible to the page
+    /// walks of all processors. Returns when an access to the addresses by this processor succeeds.
+    ///
+    /// On x86-64 there is nothing to do. On aarch64: `dsb ishst`, `isb`. On riscv64: `sfence.vma`,
+    /// unless the processor has Svvptc; other harts may fault until they have executed it too.
+    fn publish(&mut self, range: VirtRange);
 }
 
+/// The flusher of an x86-64 kernel, which has nothing to publish.
 impl<F: FnMut(Flush)> Flusher for F {
+    type Format = X86_64;
+
     fn flush(&mut self, flush: Flush) {
         self(flush);
     }
+
+    #[inline]
+    fn publish(&mut self, _: VirtRange) {}
 }
 
 /// The MMU of a processor without a hypervisor's help.
 ///
 /// An entry in which a processor may still set Accessed or Dirty is changed by an atomic exchange.
 /// If both bits are set, no bit can be lost, and a plain store is enough: processors set the bits
-/// by locked cycles (SDM volume 3, 9.1.2.1), which find the entry either unchanged or not present.
+/// by atomic updates (SDM volume 3, 9.1.2.1; Arm ARM, D8.5), which find the entry either unchanged
+/// or not present.
 ///
-/// All accesses are `Relaxed`, because the result of an exchange depends only on the one word.
-/// Since every processor takes part in a flush, the flush orders the processors' accesses to pages
-/// before what the kernel does with the pages after it. A `SeqCst` fence before the flush makes the
-/// cleared entries visible before any processor flushes.
+/// All accesses are `Relaxed`, because the result of an exchange depends only on the one word. The
+/// [flush](Flusher::flush) orders the processors' accesses to pages before what the kernel does with
+/// the pages after it. A `SeqCst` fence before the flush makes the cleared entries visible before
+/// any processor flushes.
 #[derive(Debug)]
 pub struct Native<T, F> {
     tables: T,
@@ -50,9 +76,10 @@ pub struct Native<T, F> {
 /// How the entry of a large page is replaced by an entry that points to a table, while processors
 /// use the page.
 ///
-/// A TLB may cache translations of both page sizes for one address, as long as they agree. If they
-/// differ in the frame or in the permissions, the processor may use either (SDM volume 3, 4.10.2.3
-/// and 4.10.4.2). So the large page is flushed before any entry of the table is changed.
+/// On x86-64 and riscv64, a TLB may cache translations of both page sizes for one address, as long
+/// as they agree. If they differ in the frame or in the permissions, the processor may use either
+/// (SDM volume 3, 4.10.2.3 and 4.10.4.2). So the large page is flushed before any entry of the table
+/// is changed. On aarch64, no TLB may ever cache both (Arm ARM, D8.16.1).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Split {
     /// The entry is cleared, the TLBs are flushed, and then the entry is made to point to the
@@ -64,17 +91,20 @@ pub enum Split {
     /// The entry is made to point to the table at once, and then the TLBs are flushed. No access
     /// faults, so this is for memory that the fault handler, the flush or the tables themselves
     /// need, such as a kernel's direct map. Until the flush, TLBs may cache both page sizes, which
-    /// agree.
+    /// agree. Refused in formats without [`Format::SPLITS_IN_PLACE`].
     InPlace,
 }
 
 /// The reason why [`Native`] has not changed page tables.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum NativeFault {
+pub enum NativeFault<F: Format> {
     /// The kernel has no table in this frame.
     NotATable(Pfn),
     /// The entry is not a large page.
-    NotLarge(Entry),
+    NotLarge(Entry<F>),
+    /// The entry maps a large page, which this format does not allow to be split
+    /// [in place](Split::InPlace).
+    SplitInPlace(Entry<F>),
 }
 
 impl<T: Tables, F: Flusher> Native<T, F> {
@@ -95,13 +125,18 @@ impl<T: Tables, F: Flusher> Native<T, F> {
         (self.tables, self.flusher)
     }
 
+    /// Returns the flusher.
+    pub(crate) fn flusher(&mut self) -> &mut F {
+        &mut self.flusher
+    }
+
     /// Clears each entry of the batch by `clear`, which returns the previous value. Also clears the
     /// copies of these entries in the user's root.
     fn clear_each(
         &self,
-        batch: &mut Batch,
-        clear: impl Fn(&AtomicU64, Entry) -> Entry,
-    ) -> Result<(), BatchError<NativeFault>> {
+        batch: &mut Batch<F::Format>,
+        clear: impl Fn(&AtomicU64, Entry<F::Format>) -> Entry<F::Format>,
+    ) -> Result<(), BatchError<NativeFault<F::Format>>> {
         let (mut entries_done, roots) = (0, batch.roots());
         for located in batch.entry_runs_mut() {
             let words = self
@@ -122,7 +157,7 @@ impl<T: Tables, F: Flusher> Native<T, F> {
     }
 
     /// Returns the words of a table from the entry at `addr` to the end of the table.
-    fn words_from(&self, addr: EntryAddr) -> Result<&[AtomicU64], NativeFault> {
+    fn words_from(&self, addr: EntryAddr) -> Result<&[AtomicU64], NativeFault<F::Format>> {
         let frame = addr.table();
         let table = self.tables.table(frame).ok_or(NativeFault::NotATable(frame))?;
         Ok(&table[addr.index()..])
@@ -130,13 +165,17 @@ impl<T: Tables, F: Flusher> Native<T, F> {
 }
 
 impl<T: Tables, F: Flusher> Mmu for Native<T, F> {
-    type Fault = NativeFault;
+    type Format = F::Format;
+    type Fault = NativeFault<F::Format>;
 
     fn table(&self, frame: Pfn) -> Option<&Table> {
         self.tables.table(frame)
     }
 
-    fn get_and_clear(&mut self, batch: &mut Batch) -> Result<(), BatchError<NativeFault>> {
+    fn get_and_clear(
+        &mut self,
+        batch: &mut Batch<F::Format>,
+    ) -> Result<(), BatchError<NativeFault<F::Format>>> {
         self.clear_each(batch, |word, entry| {
             if entry.has_final_flags() {
                 word.store(0, Ordering::Relaxed);
@@ -146,7 +185,10 @@ impl<T: Tables, F: Flusher> Mmu for Native<T, F> {
         })
     }
 
-    fn clear(&mut self, batch: &mut Batch) -> Result<(), BatchError<NativeFault>> {
+    fn clear(
+        &mut self,
+        batch: &mut Batch<F::Format>,
+    ) -> Result<(), BatchError<NativeFault<F::Format>>> {
         self.clear_each(batch, |word, entry| {
             word.store(0, Ordering::Relaxed);
             entry
@@ -155,11 +197,18 @@ impl<T: Tables, F: Flusher> Mmu for Native<T, F> {
 
     /// Clears the entries by plain stores: no processor uses them any more, so the values that were
     /// read are final.
-    fn get_and_clear_full(&mut self, batch: &mut Batch) -> Result<(), BatchError<NativeFault>> {
+    fn get_and_clear_full(
+        &mut self,
+        batch: &mut Batch<F::Format>,
+    ) -> Result<(), BatchError<NativeFault<F::Format>>> {
         self.clear(batch)
     }
 
-    fn protect(&mut self, batch: &Batch, change: Change) -> Result<(), BatchError<NativeFault>> {
+    fn protect(
+        &mut self,
+        batch: &Batch<F::Format>,
+        change: Change<F::Format>,
+    ) -> Result<(), BatchError<NativeFault<F::Format>>> {
         let mut entries_done = 0;
         for located in batch.entry_runs() {
             let words = self
@@ -180,42 +229,55 @@ impl<T: Tables, F: Flusher> Mmu for Native<T, F> {
         Ok(())
     }
 
-    fn split(&mut self, located: &LocatedEntry, table: Pfn) -> Result<(), NativeFault> {
+    fn split(
+        &mut self,
+        located: &LocatedEntry<F::Format>,
+        table: Pfn,
+    ) -> Result<(), NativeFault<F::Format>> {
         let Native { tables, flusher, split } = self;
-        let is_large = located.entry.flags().contains(Flags::LARGE);
-        let first_part = located.entry.part(located.level, 0).filter(|_| is_large);
+        let is_page = located.kind() == Kind::Page;
+        let first_part = located.entry.part(located.level, 0).filter(|_| is_page);
         let first_part = first_part.ok_or(NativeFault::NotLarge(located.entry))?;
+        if *split == Split::InPlace && !F::Format::SPLITS_IN_PLACE {
+            return Err(NativeFault::SplitInPlace(located.entry));
+        }
         let table_in = |frame| tables.table(frame).ok_or(NativeFault::NotATable(frame));
         let (parts, word) =
             (table_in(table)?, &table_in(located.addr.table())?[located.addr.index()]);
         let page_bytes = located.level.entry_span();
         let part_bytes = page_bytes.0 / ENTRIES as u64;
-        let fill = |used: Flags| {
-            let mut bits = first_part.with(used).bits();
+        let fill = |before: Entry<F::Format>| {
+            let mut part = first_part.with_use(before.is_accessed(), before.is_dirty());
             for word in parts {
-                word.store(bits, Ordering::Relaxed);
-                bits = bits.wrapping_add(part_bytes);
+                word.store(part.bits(), Ordering::Relaxed);
+                part = Entry::from_bits(part.bits_after(part_bytes));
             }
         };
         let flush = Flush { range: VirtRange::around(located.virt, page_bytes), tables: false };
-        let link = Entry::link(table).bits();
-        let used_flags = |before| Entry::from_bits(before).flags() & Flags::ACCESSED_DIRTY;
+        let link = Entry::<F::Format>::link(table).bits();
         match split {
             Split::ClearFirst => {
                 let before = word.swap(0, Ordering::Relaxed);
                 flush_all(flusher, flush);
-                fill(used_flags(before));
+                fill(Entry::from_bits(before));
                 // Release pairs with the dependent reads of the page walk, which so finds the
                 // entries of the table.
                 word.store(link, Ordering::Release);
+                flusher.publish(flush.range);
             }
             Split::InPlace => {
-                fill(Flags::empty());
+                fill(first_part);
                 // Release: as in the other case.
-                let late_flags = used_flags(word.swap(link, Ordering::AcqRel)) - first_part.flags();
-                if !late_flags.is_empty() {
+                let before = Entry::<F::Format>::from_bits(word.swap(link, Ordering::AcqRel));
+                let (accessed, dirty) = (before.is_accessed(), before.is_dirty());
+                if (accessed, dirty) != (first_part.is_accessed(), first_part.is_dirty()) {
+                    let used = |bits| {
+                        Some(Entry::<F::Format>::from_bits(bits).with_use(accessed, dirty).bits())
+                    };
                     for part in parts {
-                        part.fetch_or(late_flags.bits(), Ordering::Relaxed);
+                        // The update succeeds, because `used` always returns `Some`.
+                        part.fetch_update(Ordering::Relaxed, Ordering::Relaxed, used)
+                            .or_record_violation();
                     }
                 }
                 flush_all(flusher, flush);
@@ -224,14 +286,15 @@ impl<T: Tables, F: Flusher> Mmu for Native<T, F> {
         Ok(())
     }
 
-    fn flush(&mut self, flush: Flush) -> Result<(), NativeFault> {
+    fn flush(&mut self, flush: Flush) -> Result<(), NativeFault<F::Format>> {
         flush_all(&mut self.flusher, flush);
         Ok(())
     }
 
-    fn retire(&mut self, space: Space) -> Result<(), NativeFault> {
-        let half = Bytes(space.root_level.table_span().0 / 2);
-        self.flush(Flush { range: VirtRange::around(0, half), tables: true })
+    fn retire(&mut self, space: Space<F::Format>) -> Result<(), NativeFault<F::Format>> {
+        let half = Bytes(space.user_bytes());
+        let range = VirtRange::around(space.address_at(0), half);
+        self.flush(Flush { range, tables: true })
     }
 }
 
@@ -241,15 +304,18 @@ fn flush_all(flusher: &mut impl Flusher, flush: Flush) {
     flusher.flush(flush);
 }
 
-impl fmt::Display for NativeFault {
+impl<F: Format> fmt::Display for NativeFault<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             NativeFault::NotATable(frame) => {
                 write!(f, "the kernel has no table in the frame at {frame}")
             }
             NativeFault::NotLarge(entry) => write!(f, "{entry:?} is not a large page"),
+            NativeFault::SplitInPlace(entry) => {
+                write!(f, "the large page of {entry:?} must not be split while it is present")
+            }
         }
     }
 }
 
-impl core::error::Error for NativeFault {}
+impl<F: Format> core::error::Error for NativeFault<F> {}

@@ -1,8 +1,9 @@
 //! Changes the flags of a range's pages.
 
 use crate::batch::Batch;
-use crate::entry::{Entry, Kind};
-use crate::error::{StopReason, Stopped};
+use crate::entry::Entry;
+use crate::error::{StopReason, Stopped, StoppedBy};
+use crate::level::Kind;
 use crate::located::{LocatedEntries, LocatedEntry};
 use crate::mmu::{Change, Flush, Mmu};
 use crate::owner::Owner;
@@ -24,9 +25,9 @@ impl<M: Mmu> PageTables<'_, M> {
     pub fn protect(
         &mut self,
         range: VirtRange,
-        change: Change,
-        owner: &mut impl Owner,
-    ) -> Result<(), Stopped<M::Fault>> {
+        change: Change<M::Format>,
+        owner: &mut impl Owner<M::Format>,
+    ) -> Result<(), StoppedBy<M>> {
         let span = self.span(range)?;
         let mut protect =
             Protect { change, owner, batch: self.batch, has_changed: false, stopped: None };
@@ -46,17 +47,17 @@ impl<M: Mmu> PageTables<'_, M> {
     }
 }
 
-struct Protect<'a, F, O> {
-    change: Change,
+struct Protect<'a, M: Mmu, O> {
+    change: Change<M::Format>,
     owner: &'a mut O,
-    batch: &'a mut Batch,
+    batch: &'a mut Batch<M::Format>,
     has_changed: bool,
     /// If the MMU refused an entry of a batch: the page of that entry, and the reason.
-    stopped: Option<Stopped<F>>,
+    stopped: Option<StoppedBy<M>>,
 }
 
-impl<F: Copy, O: Owner> Protect<'_, F, O> {
-    fn commit<M: Mmu<Fault = F>>(&mut self, mmu: &mut M) {
+impl<M: Mmu, O: Owner<M::Format>> Protect<'_, M, O> {
+    fn commit(&mut self, mmu: &mut M) {
         if self.batch.is_empty() {
             return;
         }
@@ -78,15 +79,15 @@ impl<F: Copy, O: Owner> Protect<'_, F, O> {
     }
 }
 
-impl<M: Mmu, O: Owner> Visit<M> for Protect<'_, M::Fault, O> {
+impl<M: Mmu, O: Owner<M::Format>> Visit<M> for Protect<'_, M, O> {
     fn visit_lowest(
         &mut self,
         mmu: &mut M,
-        located: LocatedEntries<&[Entry]>,
-    ) -> Result<(), Stopped<M::Fault>> {
-        let change = self.change;
-        for mut located in
-            located.runs_where(|entry| entry.is_present() && change.apply(entry) != entry)
+        located: LocatedEntries<&[Entry<M::Format>]>,
+    ) -> Result<(), StoppedBy<M>> {
+        let (change, level) = (self.change, located.level);
+        for mut located in located
+            .runs_where(|entry| entry.kind(level) == Kind::Page && change.apply(entry) != entry)
         {
             loop {
                 let added = self.batch.extend(located);
@@ -106,9 +107,9 @@ impl<M: Mmu, O: Owner> Visit<M> for Protect<'_, M::Fault, O> {
     fn visit(
         &mut self,
         mmu: &mut M,
-        located: LocatedEntry,
+        located: LocatedEntry<M::Format>,
         covered: bool,
-    ) -> Result<Next, Stopped<M::Fault>> {
+    ) -> Result<Next, StoppedBy<M>> {
         match located.kind() {
             Kind::Empty | Kind::Software => Ok(Next::Continue),
             Kind::Malformed => {

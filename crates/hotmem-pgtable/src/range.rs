@@ -1,6 +1,7 @@
 //! Defines ranges of virtual addresses.
 
-use crate::entry::Level;
+use crate::format::Format;
+use crate::space::Space;
 use core::fmt;
 use hotmem_addr::{Bytes, geometry::FRAME_SIZE};
 
@@ -101,8 +102,8 @@ impl VirtRange {
     }
 }
 
-/// A range of virtual addresses without their sign extension. An address space of four levels has
-/// offsets from 0 to 2^48, one of five levels to 2^57. Because the offsets end there, and not at 2^64,
+/// A range of virtual addresses as offsets into the span of a root: the bits that select entries. An
+/// address space of four levels has offsets from 0 to 2^48, one of five levels to 2^57. Because the offsets end there, and not at 2^64,
 /// the exclusive end of the highest range can be represented.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct OffsetRange {
@@ -112,11 +113,11 @@ pub(crate) struct OffsetRange {
 
 impl OffsetRange {
     /// Returns the offsets of a range, or `None` if some addresses of the range are not canonical
-    /// in an address space whose root has this level.
-    pub(crate) fn of(range: VirtRange, root_level: Level) -> Option<OffsetRange> {
-        let space_size = root_level.table_span().0;
-        let is_canonical = |address| address_at(address & (space_size - 1), root_level) == address;
-        let same_half = (range.start ^ range.last()) < space_size / 2;
+    /// in this address space.
+    pub(crate) fn of<F: Format>(range: VirtRange, space: Space<F>) -> Option<OffsetRange> {
+        let space_size = space.root_level.table_span().0;
+        let is_canonical = |address| space.address_at(address & (space_size - 1)) == address;
+        let same_half = (range.start ^ range.last()) < space.user_bytes();
         let span = OffsetRange {
             start: range.start & (space_size - 1),
             end: (range.last() & (space_size - 1)) + 1,
@@ -131,12 +132,6 @@ impl OffsetRange {
     pub(crate) fn covers(self, other: OffsetRange) -> bool {
         self.start <= other.start && other.end <= self.end
     }
-}
-
-/// Returns the virtual address of an offset, by sign extension.
-pub(crate) const fn address_at(offset: u64, root_level: Level) -> u64 {
-    let space_size = root_level.table_span().0;
-    if offset & (space_size / 2) != 0 { offset | !(space_size - 1) } else { offset }
 }
 
 impl fmt::Debug for VirtRange {
@@ -164,6 +159,13 @@ impl core::error::Error for VirtRangeError {}
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::format::{Aarch64, Riscv64, X86_64};
+    use crate::level::Level;
+    use hotmem_addr::Pfn;
+
+    fn space<F: Format>(root_level: Level) -> Space<F> {
+        Space::new(Pfn::ZERO, root_level)
+    }
 
     fn range(start: u64, len: u64) -> VirtRange {
         VirtRange::new(start, Bytes(len)).unwrap()
@@ -184,20 +186,40 @@ mod tests {
 
     #[test]
     fn the_roots_level_decides_which_addresses_are_canonical() {
+        let (four_levels, five_levels) = (space::<X86_64>(Level::L4), space::<X86_64>(Level::L5));
         let top = range(0u64.wrapping_sub(1 << 47), 1 << 47);
         let span = OffsetRange { start: 1 << 47, end: 1 << 48 };
-        assert_eq!(OffsetRange::of(top, Level::L4), Some(span));
-        assert_eq!(address_at(span.start, Level::L4), top.start());
+        assert_eq!(OffsetRange::of(top, four_levels), Some(span));
+        assert_eq!(four_levels.address_at(span.start), top.start());
         let beyond = range(1 << 47, 0x1000);
-        assert_eq!(OffsetRange::of(beyond, Level::L4), None);
-        assert!(OffsetRange::of(beyond, Level::L5).is_some());
-        assert_eq!(OffsetRange::of(range((1 << 47) - 0x1000, 0x2000), Level::L4), None);
+        assert_eq!(OffsetRange::of(beyond, four_levels), None);
+        assert!(OffsetRange::of(beyond, five_levels).is_some());
+        assert_eq!(OffsetRange::of(range((1 << 47) - 0x1000, 0x2000), four_levels), None);
         let around = range((1 << 47) - 0x1000, 0u64.wrapping_sub(1 << 48) + 0x2000);
         assert_eq!(
-            OffsetRange::of(around, Level::L4),
+            OffsetRange::of(around, four_levels),
             None,
             "both ends are canonical, but the addresses between them are not"
         );
+        let three_levels = space::<Riscv64>(Level::L3);
+        assert!(OffsetRange::of(range(0, 1 << 38), three_levels).is_some());
+        assert_eq!(OffsetRange::of(range(1 << 38, 0x1000), three_levels), None);
+        let top = range(0u64.wrapping_sub(1 << 38), 1 << 38);
+        let span = OffsetRange { start: 1 << 38, end: 1 << 39 };
+        assert_eq!(OffsetRange::of(top, three_levels), Some(span));
+    }
+
+    #[test]
+    fn a_root_of_one_half_translates_its_whole_span_and_no_address_of_the_other_half() {
+        let lower = space::<Aarch64>(Level::L4);
+        let upper = lower.in_half_of(u64::MAX);
+        let whole = OffsetRange { start: 0, end: 1 << 48 };
+        let (bottom, top) = (range(0, 1 << 48), range(0xffff << 48, 1 << 48));
+        assert_eq!(OffsetRange::of(bottom, lower), Some(whole));
+        assert_eq!(OffsetRange::of(top, upper), Some(whole));
+        assert_eq!(OffsetRange::of(bottom, upper), None);
+        assert_eq!(OffsetRange::of(top, lower), None);
+        assert_eq!(OffsetRange::of(range(1 << 48, 0x1000), lower), None);
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! Joins unmapped pages into runs, and passes the runs to the owner.
 
-use crate::entry::{Entry, LINE_ENTRIES, Level};
+use crate::entry::Entry;
+use crate::format::Format;
+use crate::level::{LINE_ENTRIES, Level};
 use crate::located::LocatedEntries;
 use crate::owner::Owner;
 use crate::range::VirtRange;
@@ -9,23 +11,23 @@ use hotmem_addr::Bytes;
 
 /// The run that is being joined. Entries must be added in the order of addresses.
 #[derive(Clone, Copy)]
-pub(crate) struct RunBuilder {
+pub(crate) struct RunBuilder<F: Format> {
     /// The start of the run. If the run has no bytes, no run is being joined.
     virt: u64,
     bytes: u64,
-    entry: Entry,
+    entry: Entry<F>,
     level: Level,
 }
 
-impl Default for RunBuilder {
-    fn default() -> RunBuilder {
+impl<F: Format> Default for RunBuilder<F> {
+    fn default() -> RunBuilder<F> {
         RunBuilder { virt: 0, bytes: 0, entry: Entry::EMPTY, level: Level::L1 }
     }
 }
 
-impl RunBuilder {
+impl<F: Format> RunBuilder<F> {
     #[inline]
-    pub(crate) fn add(&mut self, located: LocatedEntries<&[Entry]>, owner: &mut impl Owner) {
+    pub(crate) fn add(&mut self, located: LocatedEntries<&[Entry<F>]>, owner: &mut impl Owner<F>) {
         let LocatedEntries { mut virt, level, entries, .. } = located;
         let page_bytes = level.entry_span().0;
         for line in entries.chunks(LINE_ENTRIES) {
@@ -47,26 +49,32 @@ impl RunBuilder {
     /// Returns whether all of these entries follow the run in frames and have its flags. Compares
     /// all entries without a branch for each.
     #[inline]
-    fn continues_frames(&self, line: &[Entry], page_bytes: u64) -> bool {
-        let mut next = self.entry.bits().wrapping_add(self.bytes);
+    fn continues_frames(&self, line: &[Entry<F>], page_bytes: u64) -> bool {
+        let mut next = self.entry.bits_after(self.bytes);
         if line.first().is_none_or(|first| first.bits() != next) {
             return false;
         }
         let mut different = 0;
         for entry in line {
             different |= entry.bits() ^ next;
-            next = next.wrapping_add(page_bytes);
+            next = Entry::<F>::from_bits(next).bits_after(page_bytes);
         }
         different == 0 && self.entry.is_present()
     }
 
-    fn add_each(&mut self, line: &[Entry], mut virt: u64, level: Level, owner: &mut impl Owner) {
+    fn add_each(
+        &mut self,
+        line: &[Entry<F>],
+        mut virt: u64,
+        level: Level,
+        owner: &mut impl Owner<F>,
+    ) {
         if !self.continues_addresses(virt, level) {
             self.finish(owner);
         }
         let (page_bytes, mut run) = (level.entry_span().0, *self);
         for &entry in line {
-            let next = run.entry.bits().wrapping_add(run.bytes);
+            let next = run.entry.bits_after(run.bytes);
             if run.bytes != 0 && next == entry.bits() && entry.is_present() {
                 run.bytes += page_bytes;
             } else {
@@ -79,7 +87,7 @@ impl RunBuilder {
     }
 
     #[inline]
-    pub(crate) fn finish(&mut self, owner: &mut impl Owner) {
+    pub(crate) fn finish(&mut self, owner: &mut impl Owner<F>) {
         let RunBuilder { virt, entry, level, .. } = *self;
         let bytes = Bytes(core::mem::take(&mut self.bytes));
         if bytes != Bytes::ZERO {
@@ -91,12 +99,15 @@ impl RunBuilder {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::entry::{EntryAddr, Flags};
+    use crate::entry::EntryAddr;
+    use crate::format::{X86_64, X86Flags as Flags};
     use hotmem_addr::Pfn;
+
+    type Run = super::Run<X86_64>;
 
     struct Received(Vec<Run>);
 
-    impl Owner for Received {
+    impl Owner<X86_64> for Received {
         fn unmapped(&mut self, run: Run) {
             self.0.push(run);
         }

@@ -1,32 +1,53 @@
 //! Defines address spaces, and which entries of their two roots change together.
 
-use crate::entry::{ENTRIES, EntryAddr, Level};
+use crate::entry::EntryAddr;
+use crate::format::Format;
+use crate::level::{ENTRIES, Level};
 use hotmem_addr::Pfn;
 
 /// The root of an address space's page tables, and the number of their levels.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Space {
+pub struct Space<F: Format> {
     /// The frame of the root.
     pub root: Pfn,
     /// The frame of the user's root, if user mode has a separate one; the kernel then runs on
     /// `root`. 64-bit Xen PV guests and kernels with page-table isolation have a user's root. The
     /// entries of its lower half equal those of `root`, and so point to the same tables.
     pub user_root: Option<Pfn>,
-    /// The root's level: [`Level::L4`] or [`Level::L5`].
+    /// The root's level, for example [`Level::L4`] or [`Level::L5`] on x86-64.
     pub root_level: Level,
+    /// The addresses that the root translates.
+    pub half: F::Half,
 }
 
-impl Space {
-    /// Creates an address space with one root, of this level.
+impl<F: Format> Space<F> {
+    /// Creates an address space with one root, of this level. If a root translates one half of the
+    /// addresses in this format, it is the lower half.
     #[must_use]
-    pub const fn new(root: Pfn, root_level: Level) -> Space {
-        Space { root, user_root: None, root_level }
+    pub const fn new(root: Pfn, root_level: Level) -> Space<F> {
+        Space { root, user_root: None, root_level, half: F::LOWER_HALF }
+    }
+
+    /// Returns the same address space with a root that translates the half with this address.
+    #[must_use]
+    pub fn in_half_of(self, address: u64) -> Space<F> {
+        Space { half: F::half_of(address), ..self }
     }
 
     /// Returns the same address space with `root` as its user's root.
     #[must_use]
-    pub const fn with_user_root(self, root: Pfn) -> Space {
+    pub const fn with_user_root(self, root: Pfn) -> Space<F> {
         Space { user_root: Some(root), ..self }
+    }
+
+    /// Returns the number of bytes of the half of the address space that user mode has.
+    pub(crate) const fn user_bytes(self) -> u64 {
+        self.root_level.table_span().0 >> F::SPANS_BOTH_HALVES as u32
+    }
+
+    /// Returns the virtual address of an offset into the span of the root.
+    pub(crate) fn address_at(self, offset: u64) -> u64 {
+        F::address_at(offset, self.root_level.table_span().0, self.half)
     }
 }
 
@@ -39,7 +60,7 @@ impl Roots {
     /// No space, or a space with one root.
     pub(crate) const NONE: Roots = Roots(None);
 
-    pub(crate) fn of(space: Space) -> Roots {
+    pub(crate) fn of<F: Format>(space: Space<F>) -> Roots {
         Roots(space.user_root.map(|user| (space.root, user)))
     }
 

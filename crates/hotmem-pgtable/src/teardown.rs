@@ -4,7 +4,7 @@
 //! flushes does not depend on the number of tables; if tables were torn down one by one, each would
 //! cost a flush.
 
-use crate::error::{StopReason, Stopped};
+use crate::error::{StopReason, Stopped, StoppedBy};
 use crate::mmu::Mmu;
 use crate::owner::Owner;
 use crate::page_tables::PageTables;
@@ -15,8 +15,9 @@ use crate::walk::walk;
 use crate::well_formed::{check_roots, check_well_formed};
 
 impl<M: Mmu> PageTables<'_, M> {
-    /// Unmaps the lower half of the address space, and frees its tables and the roots. No processor
-    /// may use the address space any more.
+    /// Unmaps the lower half of the address space, and frees its tables and the roots. In a format
+    /// with a root for each half, unmaps all that the root translates. No processor may use the
+    /// address space any more.
     ///
     /// Flushes only in [`Mmu::retire`], so the number of flushes does not depend on the number of
     /// tables. Cost: the tables are read twice.
@@ -25,9 +26,9 @@ impl<M: Mmu> PageTables<'_, M> {
     /// [`Stopped`] at a malformed entry; nothing is changed then. [`Stopped`] at 0 if the MMU
     /// refused; the owner receives nothing, and no table is freed then, and the teardown can be
     /// repeated.
-    pub fn teardown(mut self, owner: &mut impl Owner) -> Result<(), Stopped<M::Fault>> {
+    pub fn teardown(mut self, owner: &mut impl Owner<M::Format>) -> Result<(), StoppedBy<M>> {
         let space = self.space;
-        let lower_half = OffsetRange { start: 0, end: space.root_level.table_span().0 / 2 };
+        let lower_half = OffsetRange { start: 0, end: space.user_bytes() };
         let refused =
             |fault| Stopped { address: 0, reason: StopReason::Mmu(fault), is_flushed: false };
         check_roots(&self.mmu, space, lower_half)?;

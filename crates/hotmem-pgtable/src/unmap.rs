@@ -5,8 +5,10 @@
 //! entry, and read after the flush, as ordinary memory.
 
 use crate::batch::Batch;
-use crate::entry::{Entry, Kind, Level};
-use crate::error::{StopReason, Stopped};
+use crate::entry::Entry;
+use crate::error::{StopReason, Stopped, StoppedBy};
+use crate::format::Format;
+use crate::level::{Kind, Level};
 use crate::located::{LocatedEntries, LocatedEntry};
 use crate::mmu::{Flush, Mmu};
 use crate::owner::Owner;
@@ -67,8 +69,8 @@ impl<M: Mmu> PageTables<'_, M> {
         &mut self,
         range: VirtRange,
         options: Unmap,
-        owner: &mut impl Owner,
-    ) -> Result<(), Stopped<M::Fault>> {
+        owner: &mut impl Owner<M::Format>,
+    ) -> Result<(), StoppedBy<M>> {
         let span = self.span(range)?;
         check_roots(&self.mmu, self.space, span)?;
         let (space, batch) = (self.space, &mut *self.batch);
@@ -98,25 +100,25 @@ impl<M: Mmu> PageTables<'_, M> {
     }
 }
 
-struct Unmapper<'a, O> {
-    space: Space,
+struct Unmapper<'a, O, F: Format> {
+    space: Space<F>,
     range: VirtRange,
     options: Unmap,
-    batch: &'a mut Batch,
+    batch: &'a mut Batch<F>,
     owner: &'a mut O,
-    run: RunBuilder,
+    run: RunBuilder<F>,
     needs_flush: bool,
     /// Whether the batch has entries that point to tables.
     has_table_entries: bool,
 }
 
-impl<M: Mmu, O: Owner> Visit<M> for Unmapper<'_, O> {
+impl<M: Mmu, O: Owner<M::Format>> Visit<M> for Unmapper<'_, O, M::Format> {
     #[inline]
     fn visit_lowest(
         &mut self,
         mmu: &mut M,
-        mut located: LocatedEntries<&[Entry]>,
-    ) -> Result<(), Stopped<M::Fault>> {
+        mut located: LocatedEntries<&[Entry<M::Format>]>,
+    ) -> Result<(), StoppedBy<M>> {
         loop {
             let added = self.batch.extend(located);
             if self.batch.is_full() {
@@ -132,9 +134,9 @@ impl<M: Mmu, O: Owner> Visit<M> for Unmapper<'_, O> {
     fn visit(
         &mut self,
         mmu: &mut M,
-        located: LocatedEntry,
+        located: LocatedEntry<M::Format>,
         covered: bool,
-    ) -> Result<Next, Stopped<M::Fault>> {
+    ) -> Result<Next, StoppedBy<M>> {
         let refused = |reason| Err(Stopped::new(located.virt, reason));
         match located.kind() {
             Kind::Empty => return Ok(Next::Continue),
@@ -155,9 +157,9 @@ impl<M: Mmu, O: Owner> Visit<M> for Unmapper<'_, O> {
     }
 }
 
-impl<O: Owner> Unmapper<'_, O> {
+impl<O: Owner<F>, F: Format> Unmapper<'_, O, F> {
     /// Returns whether a wholly covered table is to be unhooked, with all tables below it.
-    fn is_unhooked<M: Mmu>(&self, mmu: &mut M, located: LocatedEntry) -> bool {
+    fn is_unhooked<M: Mmu<Format = F>>(&self, mmu: &mut M, located: LocatedEntry<F>) -> bool {
         match self.options.tables {
             CoveredTables::Free => is_well_formed(mmu, located, self.space),
             CoveredTables::Keep => false,
@@ -167,7 +169,7 @@ impl<O: Owner> Unmapper<'_, O> {
 
     /// Clears the entries of the batch, and passes to the owner what they mapped. Does nothing if
     /// the batch is empty.
-    fn commit<M: Mmu>(&mut self, mmu: &mut M) -> Result<(), Stopped<M::Fault>> {
+    fn commit<M: Mmu<Format = F>>(&mut self, mmu: &mut M) -> Result<(), StoppedBy<M>> {
         let cleared = match self.options {
             _ if self.batch.is_empty() => return Ok(()),
             Unmap { is_dying: true, .. } => mmu.get_and_clear_full(self.batch),
@@ -192,7 +194,7 @@ impl<O: Owner> Unmapper<'_, O> {
     }
 
     /// Passes what the cleared entries of the batch mapped to the owner.
-    fn pass_to_owner<M: Mmu>(&mut self, mmu: &mut M) -> Result<(), Stopped<M::Fault>> {
+    fn pass_to_owner<M: Mmu<Format = F>>(&mut self, mmu: &mut M) -> Result<(), StoppedBy<M>> {
         let (mut fault, mut flushed) = (None, true);
         if core::mem::take(&mut self.has_table_entries) && !self.batch.is_empty() {
             let flush = self.flush(mmu, true);
@@ -228,7 +230,7 @@ impl<O: Owner> Unmapper<'_, O> {
         }
     }
 
-    fn flush<M: Mmu>(&mut self, mmu: &mut M, tables: bool) -> Result<(), M::Fault> {
+    fn flush<M: Mmu<Format = F>>(&mut self, mmu: &mut M, tables: bool) -> Result<(), M::Fault> {
         if core::mem::take(&mut self.needs_flush) {
             mmu.flush(Flush { range: self.range, tables })?;
         }
@@ -237,32 +239,32 @@ impl<O: Owner> Unmapper<'_, O> {
 }
 
 /// Reads tables that were unhooked, passes their pages to the owner, and frees the tables.
-pub(crate) struct UnhookedTables<'a, O> {
+pub(crate) struct UnhookedTables<'a, O, F: Format> {
     pub(crate) owner: &'a mut O,
-    pub(crate) run: RunBuilder,
+    pub(crate) run: RunBuilder<F>,
     /// Whether the tables have become ordinary memory. Otherwise they are reported as stuck.
     pub(crate) may_free: bool,
 }
 
-impl<O: Owner> UnhookedTables<'_, O> {
-    pub(crate) fn pass_and_free<M: Mmu>(
+impl<O: Owner<F>, F: Format> UnhookedTables<'_, O, F> {
+    pub(crate) fn pass_and_free<M: Mmu<Format = F>>(
         &mut self,
         mmu: &mut M,
-        table_span: TableSpan,
-    ) -> Result<(), Stopped<M::Fault>> {
+        table_span: TableSpan<F>,
+    ) -> Result<(), StoppedBy<M>> {
         walk_table(mmu, self, table_span, table_span.span)?;
         Visit::<M>::leave(self, table_span.table);
         Ok(())
     }
 }
 
-impl<M: Mmu, O: Owner> Visit<M> for UnhookedTables<'_, O> {
+impl<M: Mmu, O: Owner<M::Format>> Visit<M> for UnhookedTables<'_, O, M::Format> {
     #[inline]
     fn visit_lowest(
         &mut self,
         _: &mut M,
-        located: LocatedEntries<&[Entry]>,
-    ) -> Result<(), Stopped<M::Fault>> {
+        located: LocatedEntries<&[Entry<M::Format>]>,
+    ) -> Result<(), StoppedBy<M>> {
         self.run.add(located, self.owner);
         Ok(())
     }
@@ -270,9 +272,9 @@ impl<M: Mmu, O: Owner> Visit<M> for UnhookedTables<'_, O> {
     fn visit(
         &mut self,
         _: &mut M,
-        located: LocatedEntry,
+        located: LocatedEntry<M::Format>,
         _: bool,
-    ) -> Result<Next, Stopped<M::Fault>> {
+    ) -> Result<Next, StoppedBy<M>> {
         match located.kind() {
             Kind::Table(table) => return Ok(Next::Descend(table)),
             Kind::Malformed => {

@@ -1,11 +1,13 @@
 //! Walks page tables from the root down, in the order of addresses. A cache line without entries in
 //! use is skipped as a whole.
 
-use crate::entry::{ENTRIES, Entry, EntryAddr, Kind, LINE_ENTRIES, Level};
-use crate::error::{StopReason, Stopped};
+use crate::entry::{Entry, EntryAddr};
+use crate::error::{StopReason, Stopped, StoppedBy};
+use crate::format::Format;
+use crate::level::{ENTRIES, Kind, LINE_ENTRIES, Level};
 use crate::located::{LocatedEntries, LocatedEntry};
 use crate::mmu::{Mmu, entry_at, occupied_line, read_occupied};
-use crate::range::{OffsetRange, VirtRange, address_at};
+use crate::range::{OffsetRange, VirtRange};
 use crate::space::Space;
 use hotmem_addr::Pfn;
 
@@ -15,16 +17,16 @@ pub(crate) trait Visit<M: Mmu> {
     fn visit_lowest(
         &mut self,
         mmu: &mut M,
-        located: LocatedEntries<&[Entry]>,
-    ) -> Result<(), Stopped<M::Fault>>;
+        located: LocatedEntries<&[Entry<M::Format>]>,
+    ) -> Result<(), StoppedBy<M>>;
 
     /// Visits an entry above L1. `covered` says whether the walk covers the entry's whole span.
     fn visit(
         &mut self,
         mmu: &mut M,
-        located: LocatedEntry,
+        located: LocatedEntry<M::Format>,
         covered: bool,
-    ) -> Result<Next, Stopped<M::Fault>>;
+    ) -> Result<Next, StoppedBy<M>>;
 
     /// Leaves a table below the root, after all its entries were visited.
     fn leave(&mut self, table: Pfn) {
@@ -44,9 +46,9 @@ pub(crate) enum Next {
 pub(crate) fn walk<M: Mmu>(
     mmu: &mut M,
     visitor: &mut impl Visit<M>,
-    space: Space,
+    space: Space<M::Format>,
     span: OffsetRange,
-) -> Result<(), Stopped<M::Fault>> {
+) -> Result<(), StoppedBy<M>> {
     let full_range = OffsetRange { start: 0, end: space.root_level.table_span().0 };
     walk_table(
         mmu,
@@ -58,16 +60,16 @@ pub(crate) fn walk<M: Mmu>(
 
 /// A table of an address space, and the span that the table maps.
 #[derive(Clone, Copy)]
-pub(crate) struct TableSpan {
+pub(crate) struct TableSpan<F: Format> {
     pub(crate) table: Pfn,
     pub(crate) level: Level,
     pub(crate) span: OffsetRange,
-    pub(crate) space: Space,
+    pub(crate) space: Space<F>,
 }
 
-impl TableSpan {
+impl<F: Format> TableSpan<F> {
     /// Returns the table that an entry points to, or `None` if the entry does not point to a table.
-    pub(crate) fn below(located: LocatedEntry, space: Space) -> Option<TableSpan> {
+    pub(crate) fn below(located: LocatedEntry<F>, space: Space<F>) -> Option<TableSpan<F>> {
         let (Kind::Table(table), Some(level)) = (located.kind(), located.level.below()) else {
             return None;
         };
@@ -89,12 +91,12 @@ impl TableSpan {
 pub(crate) fn walk_table<M: Mmu>(
     mmu: &mut M,
     visitor: &mut impl Visit<M>,
-    place: TableSpan,
+    place: TableSpan<M::Format>,
     span: OffsetRange,
-) -> Result<(), Stopped<M::Fault>> {
+) -> Result<(), StoppedBy<M>> {
     let TableSpan { table, level, space, .. } = place;
     let no_table = StopReason::NotATable { frame: table, level };
-    let not_a_table = Stopped::new(address_at(span.start, space.root_level), no_table);
+    let not_a_table = Stopped::new(space.address_at(span.start), no_table);
     let (first, last) = place.indices(span);
     let Some(below_level) = level.below() else {
         return walk_lowest(mmu, visitor, place, first, last).ok_or(not_a_table)?;
@@ -112,7 +114,7 @@ pub(crate) fn walk_table<M: Mmu>(
             }
             let start = place.span.start + index as u64 * bytes;
             let full_range = OffsetRange { start, end: start + bytes };
-            let lowest = address_at(start.max(span.start), space.root_level);
+            let lowest = space.address_at(start.max(span.start));
             let located =
                 LocatedEntry { virt: lowest, addr: EntryAddr::new(table, index), entry, level };
             let Next::Descend(table) = visitor.visit(mmu, located, span.covers(full_range))? else {
@@ -135,16 +137,15 @@ const BLOCK_ENTRIES: usize = 8 * LINE_ENTRIES;
 fn walk_lowest<M: Mmu>(
     mmu: &mut M,
     visitor: &mut impl Visit<M>,
-    place: TableSpan,
+    place: TableSpan<M::Format>,
     first: usize,
     last: usize,
-) -> Option<Result<(), Stopped<M::Fault>>> {
+) -> Option<Result<(), StoppedBy<M>>> {
     let TableSpan { table, level, span: table_span, space } = place;
     let (mut entries, mut next) = ([Entry::EMPTY; BLOCK_ENTRIES], first);
     while let Some((number, count)) = read_occupied(mmu.table(table)?, next, last, &mut entries) {
         next = number + count;
-        let virt =
-            address_at(table_span.start + number as u64 * level.entry_span().0, space.root_level);
+        let virt = space.address_at(table_span.start + number as u64 * level.entry_span().0);
         let (addr, entries) = (EntryAddr::new(table, number), entries.get(..count)?);
         let visited =
             visitor.visit_lowest(mmu, LocatedEntries { virt, first_addr: addr, level, entries });
@@ -163,9 +164,9 @@ fn walk_lowest<M: Mmu>(
 /// has no table.
 pub fn find_entry<M: Mmu>(
     mmu: &M,
-    space: Space,
+    space: Space<M::Format>,
     address: u64,
-) -> Result<LocatedEntry, Stopped<M::Fault>> {
+) -> Result<LocatedEntry<M::Format>, StoppedBy<M>> {
     find_entry_from(mmu, space, address, Level::L1)
 }
 
@@ -175,15 +176,13 @@ pub fn find_entry<M: Mmu>(
 /// The same as for [`find_entry`].
 pub fn find_entry_from<M: Mmu>(
     mmu: &M,
-    space: Space,
+    space: Space<M::Format>,
     address: u64,
     lowest: Level,
-) -> Result<LocatedEntry, Stopped<M::Fault>> {
+) -> Result<LocatedEntry<M::Format>, StoppedBy<M>> {
     let page = VirtRange::page(address);
     let refused = |reason| Stopped::new(page.start(), reason);
-    let offset = OffsetRange::of(page, space.root_level)
-        .ok_or(refused(StopReason::NotCanonical(page)))?
-        .start;
+    let offset = OffsetRange::of(page, space).ok_or(refused(StopReason::NotCanonical(page)))?.start;
     let (mut table, mut level) = (space.root, space.root_level);
     loop {
         let addr = EntryAddr::new(table, level.index(offset));
@@ -193,12 +192,7 @@ pub fn find_entry_from<M: Mmu>(
             (Kind::Table(below), Some(lower)) if lower >= lowest => (table, level) = (below, lower),
             _ => {
                 let start = offset & !(level.entry_span().0 - 1);
-                return Ok(LocatedEntry {
-                    virt: address_at(start, space.root_level),
-                    addr,
-                    entry,
-                    level,
-                });
+                return Ok(LocatedEntry { virt: space.address_at(start), addr, entry, level });
             }
         }
     }
@@ -224,7 +218,7 @@ pub fn each_table<M: Mmu, E: From<NoTable>>(
         let mut next = 0;
         loop {
             let words = mmu.table(table).ok_or(NoTable(table))?;
-            let occupied = occupied_line(words, next, ENTRIES / LINE_ENTRIES - 1);
+            let occupied = occupied_line::<M::Format>(words, next, ENTRIES / LINE_ENTRIES - 1);
             let Some((line, entries)) = occupied else { break };
             next = line + 1;
             for entry in entries {

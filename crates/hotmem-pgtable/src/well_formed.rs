@@ -1,11 +1,12 @@
 //! Checks that tables are well-formed before they are unhooked, so that reading them after that
 //! cannot fail.
 
-use crate::entry::{Entry, Kind, Level};
-use crate::error::{StopReason, Stopped};
+use crate::entry::Entry;
+use crate::error::{StopReason, Stopped, StoppedBy};
+use crate::level::{Kind, Level};
 use crate::located::{LocatedEntries, LocatedEntry};
 use crate::mmu::{Mmu, entry_at};
-use crate::range::{OffsetRange, address_at};
+use crate::range::OffsetRange;
 use crate::space::Space;
 use crate::walk::{Next, TableSpan, Visit, walk, walk_table};
 use hotmem_addr::Pfn;
@@ -14,14 +15,18 @@ use hotmem_addr::Pfn;
 /// one that is not.
 pub(crate) fn check_well_formed<M: Mmu>(
     mmu: &mut M,
-    space: Space,
+    space: Space<M::Format>,
     span: OffsetRange,
-) -> Result<(), Stopped<M::Fault>> {
+) -> Result<(), StoppedBy<M>> {
     walk(mmu, &mut WellFormed, space, span)
 }
 
 /// Returns whether the tables below an entry are well-formed.
-pub(crate) fn is_well_formed<M: Mmu>(mmu: &mut M, located: LocatedEntry, space: Space) -> bool {
+pub(crate) fn is_well_formed<M: Mmu>(
+    mmu: &mut M,
+    located: LocatedEntry<M::Format>,
+    space: Space<M::Format>,
+) -> bool {
     walk_below(mmu, &mut WellFormed, located, space).is_ok()
 }
 
@@ -29,8 +34,8 @@ pub(crate) fn is_well_formed<M: Mmu>(mmu: &mut M, located: LocatedEntry, space: 
 /// this costs less than to unhook or clear each L1 table by itself.
 pub(crate) fn is_cheaper_to_unhook<M: Mmu>(
     mmu: &mut M,
-    located: LocatedEntry,
-    space: Space,
+    located: LocatedEntry<M::Format>,
+    space: Space<M::Format>,
 ) -> bool {
     let Some(min_entries) = mmu.min_entries_to_unhook(1) else {
         return is_well_formed(mmu, located, space);
@@ -46,15 +51,15 @@ pub(crate) fn is_cheaper_to_unhook<M: Mmu>(
 /// tables, if the address space has two roots. The error names the first entries that do not agree.
 pub(crate) fn check_roots<M: Mmu>(
     mmu: &M,
-    space: Space,
+    space: Space<M::Format>,
     span: OffsetRange,
-) -> Result<(), Stopped<M::Fault>> {
-    let Space { root, user_root: Some(user_root), root_level } = space else { return Ok(()) };
+) -> Result<(), StoppedBy<M>> {
+    let Space { root, user_root: Some(user_root), root_level, .. } = space else { return Ok(()) };
     let bytes = root_level.entry_span().0;
-    let shared = span.intersection(OffsetRange { start: 0, end: root_level.table_span().0 / 2 });
+    let shared = span.intersection(OffsetRange { start: 0, end: space.user_bytes() });
     let table = |frame| {
         let not_a_table = StopReason::NotATable { frame, level: root_level };
-        mmu.table(frame).ok_or(Stopped::new(address_at(span.start, root_level), not_a_table))
+        mmu.table(frame).ok_or(Stopped::new(space.address_at(span.start), not_a_table))
     };
     let (kernel_table, user_table) = (table(root)?, table(user_root)?);
     let mut start = shared.start;
@@ -63,7 +68,7 @@ pub(crate) fn check_roots<M: Mmu>(
         let (kernel, user) = (entry_at(kernel_table, index), entry_at(user_table, index));
         if kernel != user && kernel.kind(root_level) != user.kind(root_level) {
             let differ = StopReason::RootsDiffer { kernel, user };
-            return Err(Stopped::new(address_at(start, root_level), differ));
+            return Err(Stopped::new(space.address_at(start), differ));
         }
         start = (start | (bytes - 1)) + 1;
     }
@@ -74,9 +79,9 @@ pub(crate) fn check_roots<M: Mmu>(
 fn walk_below<M: Mmu>(
     mmu: &mut M,
     visitor: &mut impl Visit<M>,
-    located: LocatedEntry,
-    space: Space,
-) -> Result<(), Stopped<M::Fault>> {
+    located: LocatedEntry<M::Format>,
+    space: Space<M::Format>,
+) -> Result<(), StoppedBy<M>> {
     match (visitor.visit(mmu, located, true)?, TableSpan::below(located, space)) {
         (Next::Descend(_), Some(table_span)) => {
             walk_table(mmu, visitor, table_span, table_span.span)
@@ -107,8 +112,8 @@ impl<M: Mmu> Visit<M> for TableCounter {
     fn visit_lowest(
         &mut self,
         _: &mut M,
-        located: LocatedEntries<&[Entry]>,
-    ) -> Result<(), Stopped<M::Fault>> {
+        located: LocatedEntries<&[Entry<M::Format>]>,
+    ) -> Result<(), StoppedBy<M>> {
         let entries = located.entries.len() as u64;
         (self.entries, self.table_entries) = (self.entries + entries, self.table_entries + entries);
         Ok(())
@@ -117,9 +122,9 @@ impl<M: Mmu> Visit<M> for TableCounter {
     fn visit(
         &mut self,
         mmu: &mut M,
-        located: LocatedEntry,
+        located: LocatedEntry<M::Format>,
         covered: bool,
-    ) -> Result<Next, Stopped<M::Fault>> {
+    ) -> Result<Next, StoppedBy<M>> {
         let next = WellFormed.visit(mmu, located, covered)?;
         match located.kind() {
             Kind::Table(table) => {
@@ -143,17 +148,17 @@ impl<M: Mmu> Visit<M> for WellFormed {
     fn visit_lowest(
         &mut self,
         _: &mut M,
-        _: LocatedEntries<&[Entry]>,
-    ) -> Result<(), Stopped<M::Fault>> {
+        _: LocatedEntries<&[Entry<M::Format>]>,
+    ) -> Result<(), StoppedBy<M>> {
         Ok(())
     }
 
     fn visit(
         &mut self,
         mmu: &mut M,
-        located: LocatedEntry,
+        located: LocatedEntry<M::Format>,
         _: bool,
-    ) -> Result<Next, Stopped<M::Fault>> {
+    ) -> Result<Next, StoppedBy<M>> {
         let refused = |reason| Err(Stopped::new(located.virt, reason));
         match (located.kind(), located.level.below()) {
             (Kind::Malformed, _) => refused(StopReason::Malformed(located.entry)),

@@ -6,9 +6,9 @@ mod common;
 
 use common::{Arena, RecordingOwner};
 use hotmem_addr::{Bytes, Pfn};
+use hotmem_pgtable::x86_64::{Batch, Change, Entry, Flags, Space};
 use hotmem_pgtable::{
-    Batch, Change, CoveredTables, Entry, Flags, Flush, Level, Native, PageTables, Space, Table,
-    Tables, Unmap, VirtRange,
+    CoveredTables, Flush, Level, Native, PageTables, Table, Tables, Unmap, VirtRange,
 };
 use std::cell::Cell;
 

@@ -10,9 +10,11 @@ use common::{
     range,
 };
 use hotmem_addr::{Bytes, Pfn};
+use hotmem_pgtable::x86_64::{
+    Batch, Change, Entry, Flags, LocatedEntry, Space, StopReason, Stopped,
+};
 use hotmem_pgtable::{
-    Batch, BatchError, Change, CoveredTables, Entry, Flags, Flush, Level, LocatedEntry, Mmu,
-    PageTables, Space, StopReason, Stopped, Table, Unmap,
+    BatchError, CoveredTables, Flush, Level, Mmu, PageTables, Table, Unmap, X86_64,
 };
 
 /// An MMU that changes at most the first `entries` entries. It refuses every `split` and every
@@ -42,7 +44,8 @@ impl<M> FailingMmu<M> {
     }
 }
 
-impl<M: Mmu> Mmu for FailingMmu<M> {
+impl<M: Mmu<Format = X86_64>> Mmu for FailingMmu<M> {
+    type Format = X86_64;
     type Fault = &'static str;
 
     fn table(&self, frame: Pfn) -> Option<&Table> {

@@ -6,10 +6,8 @@ mod common;
 
 use common::{Arena, MappedRange, NaiveTables, RecordingOwner, join_adjacent};
 use hotmem_addr::{Bytes, Pfn};
-use hotmem_pgtable::{
-    Batch, Change, CoveredTables, Entry, Flags, Kind, Level, PageTables, Run, Space, StopReason,
-    Stopped, Unmap, VirtRange, find_entry,
-};
+use hotmem_pgtable::x86_64::{Batch, Change, Entry, Flags, Run, Space, StopReason, Stopped};
+use hotmem_pgtable::{CoveredTables, Kind, Level, PageTables, Unmap, VirtRange, find_entry};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 

@@ -10,10 +10,10 @@ use common::{
     range,
 };
 use hotmem_addr::{Bytes, Pfn};
-use hotmem_pgtable::{
-    Batch, Change, Entry, Flags, Flush, Level, LocatedEntry, MoveError, PageTables, Run, Space,
-    StopReason, Stopped, Unmap, find_entry,
+use hotmem_pgtable::x86_64::{
+    Batch, Change, Entry, Flags, LocatedEntry, MoveError, Run, Space, StopReason, Stopped,
 };
+use hotmem_pgtable::{Flush, Level, PageTables, Unmap, find_entry};
 
 #[test]
 fn a_range_that_is_not_canonical_is_refused() {
@@ -207,7 +207,7 @@ fn a_refused_mapping_leaks_no_table() {
     assert_eq!((arena.table_count(), arena.mappings(space).len()), (owned, 2));
     // If the owner provides a frame in which the kernel has no table, the owner gets the frame back.
     struct ForeignTables(usize);
-    impl hotmem_pgtable::Owner for ForeignTables {
+    impl hotmem_pgtable::Owner<hotmem_pgtable::X86_64> for ForeignTables {
         fn unmapped(&mut self, _: Run) {}
         fn free_table(&mut self, table: Pfn) {
             assert_eq!(table, pfn(0x777));

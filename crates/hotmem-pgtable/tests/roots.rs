@@ -6,9 +6,8 @@ mod common;
 
 use common::{Arena, PAGE_BYTES, RecordingOwner, link, page_entry, range};
 use hotmem_addr::{Bytes, Pfn};
-use hotmem_pgtable::{
-    Batch, CoveredTables, Entry, Level, PageTables, Run, Space, StopReason, Stopped, Unmap,
-};
+use hotmem_pgtable::x86_64::{Batch, Entry, Run, Space, StopReason, Stopped};
+use hotmem_pgtable::{CoveredTables, Level, PageTables, Unmap};
 use std::sync::atomic::Ordering::Relaxed;
 
 /// The number of bytes that one entry of a root spans.

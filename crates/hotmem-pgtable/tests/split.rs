@@ -6,9 +6,9 @@ mod common;
 
 use common::{Arena, KEEP, LARGE_PAGE_BYTES, PAGE_BYTES, RecordingOwner, range};
 use hotmem_addr::Pfn;
+use hotmem_pgtable::x86_64::{Batch, Change, Entry, Flags, Space};
 use hotmem_pgtable::{
-    Batch, Change, Entry, Flags, Flush, Kind, Level, Native, PageTables, Space, Split, VirtRange,
-    find_entry, find_entry_from,
+    Flush, Kind, Level, Native, PageTables, Split, VirtRange, find_entry, find_entry_from,
 };
 use std::{cell::RefCell, sync::atomic::Ordering::Relaxed};
 

@@ -3,9 +3,9 @@
 //! A few lines simulate Xen. Unlike the real Xen, they do not check requests.
 
 use hotmem_addr::{Bytes, Pfn};
+use hotmem_pgtable::x86_64::{Batch, Entry, Flags, Format, Run, Space};
 use hotmem_pgtable::{
-    AtomicU64, Batch, Entry, EntryAddr, Flags, Level, Owner, PageTables, Run, Space, Table, Tables,
-    Unmap, VirtRange,
+    AtomicU64, EntryAddr, Level, Owner, PageTables, Table, Tables, Unmap, VirtRange,
 };
 use hotmem_xen::{
     BatchRefused, Config, DomId, GrantDetection, HypercallBuffer, Hypervisor, MachineTables,
@@ -65,7 +65,7 @@ impl Hypervisor for &Ram {
 /// An owner that counts the pages that were written.
 struct WrittenPages(u64);
 
-impl Owner for WrittenPages {
+impl Owner<Format> for WrittenPages {
     fn unmapped(&mut self, run: Run) {
         self.0 += if run.is_dirty() { run.virt.bytes().frames() } else { 0 };
     }

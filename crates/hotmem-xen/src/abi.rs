@@ -2,7 +2,8 @@
 
 use core::fmt;
 use hotmem_addr::Pfn;
-use hotmem_pgtable::{Entry, EntryAddr, Level};
+use hotmem_pgtable::x86_64::Entry;
+use hotmem_pgtable::{EntryAddr, Level};
 
 /// Hypercall numbers, `__HYPERVISOR_*`.
 pub(crate) mod number {

@@ -1,6 +1,6 @@
 //! The configuration of [`XenPv`](crate::XenPv).
 
-use hotmem_pgtable::Flags;
+use hotmem_pgtable::x86_64::Flags;
 
 /// The maximal number of entries in one hypercall.
 pub(crate) const MAX_BATCH: usize = 512;

@@ -3,7 +3,8 @@
 use crate::abi::Errno;
 use core::fmt;
 use hotmem_addr::Pfn;
-use hotmem_pgtable::{Entry, EntryAddr, NoTable};
+use hotmem_pgtable::x86_64::Entry;
+use hotmem_pgtable::{EntryAddr, NoTable};
 
 /// The purpose of a hypercall.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

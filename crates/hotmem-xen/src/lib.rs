@@ -27,7 +27,7 @@
 //! fn map<H: Hypervisor, T: MachineTables>(
 //!     tables: &mut PageTables<'_, XenPv<'_, H, T>>,
 //!     run: Run,
-//!     owner: &mut impl Owner,
+//!     owner: &mut impl Owner<Format>,
 //! ) {
 //!     let _ = tables.map(run, owner);
 //! }
@@ -41,7 +41,7 @@
 //! }
 //! ```
 //!
-//! [`Space::user_root`]: hotmem_pgtable::Space::user_root
+//! [`Space::user_root`]: hotmem_pgtable::x86_64::Space::user_root
 //! [`Native`]: hotmem_pgtable::Native
 //!
 //! [`Hypervisor`] declares the hypercalls with the types of Xen's public headers;

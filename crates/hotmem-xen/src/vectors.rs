@@ -4,7 +4,8 @@
 use crate::abi::{Command, Errno, MmuUpdate};
 use crate::hypervisor::BatchRefused;
 use hotmem_addr::Pfn;
-use hotmem_pgtable::{Entry, EntryAddr, Flags};
+use hotmem_pgtable::EntryAddr;
+use hotmem_pgtable::x86_64::{Entry, Flags};
 
 /// One test vector.
 #[derive(Clone, Copy, Debug)]

@@ -4,7 +4,8 @@ mod common;
 
 use common::Xen;
 use hotmem_addr::Pfn;
-use hotmem_pgtable::{Entry, EntryAddr, Flags, Level};
+use hotmem_pgtable::x86_64::{Entry, Flags};
+use hotmem_pgtable::{EntryAddr, Level};
 use hotmem_xen::vectors::{
     Frames, NOT_OWNED, NOT_PINNED, REFUSED_AT_SECOND, VECTORS, refused_second,
 };

@@ -8,7 +8,8 @@ use super::subject::{EXITS, SUBJECTS, Subject, protect, unmap};
 use core::fmt::Write;
 use hotmem_guest::report::Report;
 use hotmem_guest::to_usize;
-use hotmem_pgtable::{Entry, EntryAddr, Flags, Space, Unmap};
+use hotmem_pgtable::x86_64::{Entry, Flags, Space};
+use hotmem_pgtable::{EntryAddr, Unmap};
 use hotmem_xen::{Command, Config, DomId, MmuExtOp, MmuUpdate};
 
 const PAGE: Flags = Flags::PRESENT.union(Flags::USER).union(Flags::WRITABLE).union(Flags::ACCESSED);

@@ -10,7 +10,8 @@ use core::ops::Range;
 use hotmem_addr::Pfn;
 use hotmem_guest::report::Report;
 use hotmem_guest::to_usize;
-use hotmem_pgtable::{Entry, Flags, Space, Unmap};
+use hotmem_pgtable::Unmap;
+use hotmem_pgtable::x86_64::{Entry, Flags, Space};
 use hotmem_xen::{Command, DomId, MmuUpdate};
 
 /// Creates a domain of `pages` pages that never runs. Like that benchmark, maps all its pages batch

@@ -12,7 +12,8 @@ use super::space::Kernel;
 use super::stop::must;
 use core::sync::atomic::Ordering::Relaxed;
 use hotmem_addr::Pfn;
-use hotmem_pgtable::{ENTRIES, Entry, Flags, Kind, Level, Owner, Space, entry_at};
+use hotmem_pgtable::x86_64::{Entry, Flags, Format, Space};
+use hotmem_pgtable::{ENTRIES, Kind, Level, Owner, entry_at};
 use hotmem_xen::{DomId, Errno, MachineTables, MmuExtOp};
 
 /// `MC_BATCH`, and the number of operations that fit in `MC_ARGS`.
@@ -150,7 +151,7 @@ fn each_table(kernel: &mut Kernel, space: Space, mut each: impl FnMut(&mut Kerne
     ) {
         let (Some(next), Some(words)) = (level.below(), kernel.memory.words(table)) else { return };
         for index in 0..entries {
-            if let Kind::Table(table) = entry_at(words, index).kind(level) {
+            if let Kind::Table(table) = entry_at::<Format>(words, index).kind(level) {
                 each(kernel, table, next);
                 below(kernel, table, next, ENTRIES, each);
             }

@@ -6,7 +6,8 @@ use super::hypercall::hypercall;
 use super::start_info::StartInfo;
 use hotmem_addr::Pfn;
 use hotmem_guest::to_usize;
-use hotmem_pgtable::{ENTRIES, Entry, EntryAddr, Kind, Level, Space, Table, Tables, entry_at};
+use hotmem_pgtable::x86_64::{Entry, Space};
+use hotmem_pgtable::{ENTRIES, EntryAddr, Kind, Level, Table, Tables, entry_at};
 use hotmem_xen::MachineTables;
 
 /// The number of frames for the kernel's own use.

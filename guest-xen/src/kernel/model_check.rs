@@ -3,7 +3,8 @@
 use super::console::Console;
 use super::space::Kernel;
 use hotmem_guest::report::Report;
-use hotmem_pgtable::{Entry, EntryAddr, Flags};
+use hotmem_pgtable::EntryAddr;
+use hotmem_pgtable::x86_64::{Entry, Flags};
 use hotmem_xen::vectors::{
     Frames, NOT_OWNED, NOT_PINNED, REFUSED_AT_SECOND, VECTORS, refused_second,
 };

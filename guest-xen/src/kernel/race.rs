@@ -8,7 +8,8 @@ use super::subject::{Subject, unmap};
 use super::writer_cpu;
 use core::fmt::Write;
 use hotmem_guest::report::Report;
-use hotmem_pgtable::{Entry, Flags, Unmap};
+use hotmem_pgtable::Unmap;
+use hotmem_pgtable::x86_64::{Entry, Flags};
 
 const BATCHES: [usize; 3] = [1, 32, 512];
 /// The number of pages. Once the Dirty bit of a page is set, further writes to the page prove

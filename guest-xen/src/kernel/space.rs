@@ -7,10 +7,8 @@ use core::ops::Range;
 use core::sync::atomic::Ordering::Relaxed;
 use hotmem_addr::{Bytes, Pfn};
 use hotmem_guest::to_usize;
-use hotmem_pgtable::{
-    Batch, ENTRIES, Entry, EntryAddr, Flags, Level, Owner, PageTables, Run, Space, Table,
-    VirtRange, entry_at,
-};
+use hotmem_pgtable::x86_64::{Batch, Entry, Flags, Format, Run, Space};
+use hotmem_pgtable::{ENTRIES, EntryAddr, Level, Owner, PageTables, Table, VirtRange, entry_at};
 use hotmem_xen::{
     Command, Config, DomId, GrantDetection, HypercallBuffer, Hypervisor, MachineTables, MmuExtOp,
     MmuUpdate, SyscallHypervisor, XenPv,
@@ -286,7 +284,7 @@ impl PageOwner {
     }
 }
 
-impl Owner for PageOwner {
+impl Owner<Format> for PageOwner {
     fn unmapped(&mut self, run: Run) {
         let pages = run.virt.bytes().frames();
         self.unmapped_counts.pages += pages;

@@ -7,7 +7,8 @@ use super::figures::Figure;
 use super::space::{BASE, CONFIG, Kernel, UnmappedCounts};
 use hotmem_addr::Bytes;
 use hotmem_guest::report::Report;
-use hotmem_pgtable::{CoveredTables, ENTRIES, Entry, Unmap, VirtRange};
+use hotmem_pgtable::x86_64::Entry;
+use hotmem_pgtable::{CoveredTables, ENTRIES, Unmap, VirtRange};
 use hotmem_xen::Config;
 
 /// The number of L1 tables of the range.

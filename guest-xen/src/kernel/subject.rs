@@ -6,7 +6,8 @@ use super::stop::must;
 use core::arch::asm;
 use core::ops::Range;
 use hotmem_addr::Bytes;
-use hotmem_pgtable::{Change, CoveredTables, Entry, EntryAddr, Flags, Space, Unmap, VirtRange};
+use hotmem_pgtable::x86_64::{Change, Entry, Flags, Space};
+use hotmem_pgtable::{CoveredTables, EntryAddr, Unmap, VirtRange};
 use hotmem_xen::{Command, Config, DomId, MmuExtOp, MmuUpdate};
 
 /// A way to change entries.

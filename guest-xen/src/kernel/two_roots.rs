@@ -7,7 +7,8 @@ use super::space::{BASE, CONFIG, Kernel, UnmappedCounts};
 use hotmem_addr::Pfn;
 use hotmem_guest::report::Report;
 use hotmem_guest::to_usize;
-use hotmem_pgtable::{EntryAddr, Space, StopReason, Unmap, VirtRange};
+use hotmem_pgtable::x86_64::{Space, StopReason};
+use hotmem_pgtable::{EntryAddr, Unmap, VirtRange};
 use hotmem_xen::{Config, Errno, Fault, HypercallPurpose, MmuExtOp};
 
 const PAGES: usize = 2 * 512;

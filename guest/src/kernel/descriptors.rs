@@ -4,7 +4,7 @@
 
 use super::engine::Engine;
 use super::hooks::KernelMapping;
-use super::memory::alloc_frames;
+use super::memory::{FlushAll, alloc_frames};
 use super::progress::WATCHDOG;
 use super::this_cpu::ThisCpu;
 use core::fmt;
@@ -143,7 +143,7 @@ impl KernelMapping {
     }
 
     /// Returns the descriptor map, if RAM has descriptors.
-    pub(super) fn map_of_ram(&mut self) -> Option<&mut DescriptorMap<FrameTables>> {
+    pub(super) fn map_of_ram(&mut self) -> Option<&mut DescriptorMap<FrameTables, FlushAll>> {
         self.has_descriptors.then(|| self.space.descriptor_map_mut())
     }
 }

@@ -13,10 +13,10 @@ use super::take_once::TakeOnce;
 use core::alloc::Layout;
 use core::ptr::NonNull;
 use hotmem::{Bytes, Migration, Pfn, PfnRange};
-use hotmem_directmap::{PAGE_BYTES, UNUSED};
+use hotmem_directmap::{Attributes, PAGE_BYTES};
 use hotmem_guest::layout::WINDOW_PAGES;
 use hotmem_guest::to_usize;
-use hotmem_pgtable::{Batch, Flags};
+use hotmem_pgtable::x86_64::Batch;
 use talc::TalcLock;
 use talc::base::Talc;
 use talc::base::binning::Binning;
@@ -58,10 +58,10 @@ pub(crate) struct HeapUse {
 /// Opens the heap. Before that, allocations fail. The heap's page tables lie below `tables_below`.
 pub(crate) fn open(space: &AddressSpace, tables_below: Pfn) {
     // Accessed and Dirty are set in advance, so that no access has to set them.
-    let flags = UNUSED | Flags::ACCESSED_DIRTY;
+    let attributes = Attributes::KERNEL_DATA;
     let batch = PAGE_TABLE_BATCH.take();
     HEAP.lock().source.memory =
-        Some(MigratableWindow::new(space, BASE, flags, tables_below, batch));
+        Some(MigratableWindow::new(space, BASE, attributes, tables_below, batch));
 }
 
 /// Returns the heap's use of memory.

@@ -3,7 +3,6 @@
 
 use super::balloon::BalloonMemory;
 use super::fatal::give_up;
-use super::flush::flush_all;
 use super::heap;
 use super::memory::{AddressSpace, virt};
 use super::moving_pages;
@@ -148,7 +147,7 @@ unsafe impl Describe for KernelMapping {
         free: &mut dyn FnMut(Pfn) -> Result<(), RangeError>,
     ) {
         let map = self.space.descriptor_map_mut();
-        map.unmap_ram(range, flush_all, &mut |frame| free_taken(frame, free));
+        map.unmap_ram(range, &mut |frame| free_taken(frame, free));
     }
 }
 

@@ -8,12 +8,13 @@ use core::fmt;
 use core::ptr::NonNull;
 use hotmem::geometry::PAGEBLOCK_FRAMES;
 use hotmem::{AllocError, AllocRequest, Allocation, Bytes, Frames, Pfn, PfnRange};
-use hotmem_directmap::{Caching, DescriptorMap, DirectMap, DirectMapError, PAGE_FLAGS, Window};
+use hotmem_directmap::{Attributes, Caching, DescriptorMap, DirectMap, DirectMapError, Window};
 use hotmem_guest::frame_words::FrameWords;
 use hotmem_guest::layout::{self, DESCRIPTORS, DIRECT_MAP, DIRECT_MAP_BASE};
 use hotmem_guest::tables::FrameTables;
 use hotmem_guest::to_usize;
-use hotmem_pgtable::{Batch, Flags, Flush};
+use hotmem_pgtable::Flush;
+use hotmem_pgtable::x86_64::{Batch, Format};
 use x86_64::instructions::tlb;
 
 /// All frames of the machine.
@@ -29,7 +30,7 @@ pub(crate) struct AddressSpace {
     root: Pfn,
     frame_tables: FrameTables,
     direct_map: DirectMap<FrameTables, FlushAll>,
-    descriptors: DescriptorMap<FrameTables>,
+    descriptors: DescriptorMap<FrameTables, FlushAll>,
     early_frames: PfnRange,
 }
 
@@ -40,7 +41,7 @@ pub(crate) type FlushAll = fn(Flush);
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum MapError {
     /// The direct map refused.
-    DirectMap(DirectMapError),
+    DirectMap(DirectMapError<Format>),
     /// The bytes do not all have physical addresses.
     BadRange { phys_addr: u64, len: u64 },
 }
@@ -72,12 +73,12 @@ fn has_huge_pages() -> bool {
     __cpuid(0x8000_0000).eax >= LEAF && __cpuid(LEAF).edx & 1 << 26 != 0
 }
 
-/// Returns the flags without [`Flags::NO_EXECUTE`] if the CPU has no such pages (Intel SDM volume 2,
-/// CPUID, leaf 80000001H). The boot code has enabled them if the CPU has them.
-pub(crate) fn supported(flags: Flags) -> Flags {
+/// Returns the attributes, with executable pages if the CPU has no others (Intel SDM volume 2, CPUID,
+/// leaf 80000001H). The boot code has enabled no-execute pages if the CPU has them.
+pub(crate) fn supported(attributes: Attributes) -> Attributes {
     const LEAF: u32 = 0x8000_0001;
     let has_no_execute = __cpuid(0x8000_0000).eax >= LEAF && __cpuid(LEAF).edx & 1 << 20 != 0;
-    if has_no_execute { flags } else { flags - Flags::NO_EXECUTE }
+    Attributes { executable: attributes.executable || !has_no_execute, ..attributes }
 }
 
 /// Allocates frames as a raw range.
@@ -108,9 +109,9 @@ impl AddressSpace {
         let frame_tables = unsafe { FrameTables::new(FRAME_WORDS) };
         let flush: FlushAll = flush;
         let direct_map = DirectMap::new(frame_tables, root, DIRECT_MAP, has_huge_pages(), flush)
-            .with_page_flags(supported(PAGE_FLAGS));
-        let descriptors = DescriptorMap::new(frame_tables, root, DESCRIPTORS)
-            .with_page_flags(supported(Flags::NO_EXECUTE));
+            .with_attributes(supported(Attributes::KERNEL_DATA));
+        let descriptors = DescriptorMap::new(frame_tables, root, DESCRIPTORS, flush)
+            .with_attributes(supported(Attributes::KERNEL_DATA));
         AddressSpace { root, frame_tables, direct_map, descriptors, early_frames }
     }
 
@@ -152,12 +153,12 @@ impl AddressSpace {
     }
 
     /// Returns the page tables of the descriptor map.
-    pub(crate) fn descriptor_map(&self) -> &DescriptorMap<FrameTables> {
+    pub(crate) fn descriptor_map(&self) -> &DescriptorMap<FrameTables, FlushAll> {
         &self.descriptors
     }
 
     /// Returns the page tables of the descriptor map for changes.
-    pub(crate) fn descriptor_map_mut(&mut self) -> &mut DescriptorMap<FrameTables> {
+    pub(crate) fn descriptor_map_mut(&mut self) -> &mut DescriptorMap<FrameTables, FlushAll> {
         &mut self.descriptors
     }
 
@@ -179,7 +180,11 @@ impl AddressSpace {
     }
 
     /// Maps a range. No part of it may be mapped, so no TLB is flushed.
-    pub(crate) fn map(&mut self, range: PfnRange, caching: Caching) -> Result<(), DirectMapError> {
+    pub(crate) fn map(
+        &mut self,
+        range: PfnRange,
+        caching: Caching,
+    ) -> Result<(), DirectMapError<Format>> {
         let early_frames = &mut self.early_frames;
         let mapped = self.direct_map.map(range, caching, || {
             let frame = early_frames.start();

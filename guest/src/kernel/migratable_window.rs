@@ -12,11 +12,12 @@ use super::this_cpu::ThisCpu;
 use core::num::NonZeroU64;
 use core::ops::Range;
 use hotmem::{AllocRequest, Bytes, Migration, NodeChoice, Pfn, PfnRange};
-use hotmem_directmap::{PAGE_BYTES, Window};
+use hotmem_directmap::{Attributes, PAGE_BYTES, Window};
 use hotmem_guest::frame_words::{self, each_frame};
 use hotmem_guest::tables::FrameTables;
 use hotmem_guest::to_usize;
-use hotmem_pgtable::{Batch, Flags, Level, MoveError};
+use hotmem_pgtable::Level;
+use hotmem_pgtable::x86_64::{Batch, MoveError};
 use hotmem_port::{FrameOwner, LinearMap, ReverseMap};
 
 /// The reverse map. The owner of a frame is the address of the page that maps the frame.
@@ -31,8 +32,8 @@ pub(crate) const BATCH_PAGES: usize = 128;
 #[derive(Debug)]
 pub(crate) struct MigratableWindow {
     window: Window<'static, FrameTables, FlushAll>,
-    /// The initial flags of the pages' entries.
-    flags: Flags,
+    /// The initial attributes of the pages.
+    attributes: Attributes,
     /// The frame below which the window's page tables lie, in memory that is never removed.
     tables_below: Pfn,
     moved_pages: u64,
@@ -43,12 +44,12 @@ impl MigratableWindow {
     pub(crate) fn new(
         space: &AddressSpace,
         base: u64,
-        flags: Flags,
+        attributes: Attributes,
         tables_below: Pfn,
         batch: &'static mut Batch,
     ) -> Self {
-        let (window, flags) = (space.window(base, batch), supported(flags));
-        MigratableWindow { window, flags, tables_below, moved_pages: 0 }
+        let (window, attributes) = (space.window(base, batch), supported(attributes));
+        MigratableWindow { window, attributes, tables_below, moved_pages: 0 }
     }
 
     /// Returns the amount of memory that was migrated under the pages so far.
@@ -67,7 +68,7 @@ impl MigratableWindow {
             allocate_frame_for(AllocRequest::frames(1).movable(), self.window.address(page))?;
         let below = AllocRequest::frames(1).within(..self.tables_below);
         let new_table = || Some(alloc_frames(below).ok()?.start());
-        let mapped = self.window.map(page, frame, self.flags, new_table);
+        let mapped = self.window.map(page, frame, self.attributes, new_table);
         mapped.inspect_err(|_| free_frame(frame)).ok()
     }
 

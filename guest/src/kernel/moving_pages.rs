@@ -18,13 +18,13 @@ use core::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release},
 };
 use hotmem::{AllocRequest, Bytes, Migration, Pfn, PfnRange, Platform};
-use hotmem_directmap::{PAGE_BYTES, UNUSED};
+use hotmem_directmap::{Attributes, PAGE_BYTES};
 use hotmem_guest::cmdline::MAX_WRITTEN;
 use hotmem_guest::event::Event;
 use hotmem_guest::frame_words;
 use hotmem_guest::pattern::mix_bits;
 use hotmem_guest::to_usize;
-use hotmem_pgtable::Batch;
+use hotmem_pgtable::x86_64::Batch;
 
 /// The virtual address of the first page.
 const BASE: u64 = 0xffff_f080_0000_0000;
@@ -115,7 +115,13 @@ fn is_written_in(page: u64, phase: u64) -> bool {
 /// Opens the window that contains the pages. The window's page tables lie below `tables_below`.
 pub(crate) fn open(space: &AddressSpace, tables_below: Pfn) {
     let batch = BATCH.take();
-    *MEMORY.lock() = Some(MigratableWindow::new(space, BASE, UNUSED, tables_below, batch));
+    *MEMORY.lock() = Some(MigratableWindow::new(
+        space,
+        BASE,
+        Attributes::UNUSED_KERNEL_DATA,
+        tables_below,
+        batch,
+    ));
 }
 
 /// Handles a page fault: waits while the page is being moved. Returns whether the page is mapped

@@ -9,10 +9,10 @@ use super::memory::{AddressSpace, FlushAll, alloc_frames, supported};
 use super::take_once::TakeOnce;
 use core::fmt;
 use hotmem::{AllocError, AllocRequest};
-use hotmem_directmap::{PAGE_BYTES, UNUSED, Window, WindowError};
+use hotmem_directmap::{Attributes, PAGE_BYTES, Window, WindowError};
 use hotmem_guest::tables::FrameTables;
 use hotmem_guest::to_usize;
-use hotmem_pgtable::{Batch, Flags};
+use hotmem_pgtable::x86_64::{Batch, Format};
 
 /// The start of the window.
 const BASE: u64 = 0xffff_f100_0000_0000;
@@ -31,7 +31,7 @@ pub(crate) struct Stacks(Window<'static, FrameTables, FlushAll>);
 /// The reason why a CPU gets no stacks.
 pub(crate) enum StackError {
     Memory(AllocError),
-    Window(WindowError),
+    Window(WindowError<Format>),
 }
 
 impl Stacks {
@@ -44,11 +44,11 @@ impl Stacks {
     pub(crate) fn add(&mut self, cpu: usize) -> Result<usize, StackError> {
         let pages = (cpu as u64 * PAGES_PER_CPU)..((cpu as u64 + 1) * PAGES_PER_CPU);
         // The CPU pushes to the stacks when it cannot handle a fault, so the pages are ready for use.
-        let flags = supported(UNUSED | Flags::ACCESSED_DIRTY);
+        let attributes = supported(Attributes::KERNEL_DATA);
         for page in pages.clone().filter(|&page| !is_guard_page(page)) {
             let frame = alloc_frames(AllocRequest::frames(1)).map_err(StackError::Memory)?;
             let new_table = || Some(alloc_frames(AllocRequest::frames(1)).ok()?.start());
-            let mapped = self.0.map(page, frame.start(), flags, new_table);
+            let mapped = self.0.map(page, frame.start(), attributes, new_table);
             mapped.map_err(StackError::Window)?;
         }
         Ok(to_usize(BASE + pages.end * PAGE_BYTES))

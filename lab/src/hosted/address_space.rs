@@ -6,9 +6,9 @@ use hotmem::{
     AllocError, AllocRequest, Allocation, Bytes, Hooks, Migration, NodeChoice, Pfn, PfnRange,
     geometry::PAGEBLOCK_FRAMES,
 };
+use hotmem_pgtable::x86_64::{Entry, Flags, Format, MoveError, Run};
 use hotmem_pgtable::{
-    AtomicU64, CoveredTables, ENTRIES, Entry, Flags, Level, MoveError, Owner, PageTables, Run,
-    Unmap, VirtRange,
+    AtomicU64, CoveredTables, ENTRIES, Level, Owner, PageTables, Unmap, VirtRange,
 };
 use std::{
     ptr::NonNull,
@@ -56,7 +56,7 @@ struct TableOwner<'a> {
     unmapped_frame: Option<PfnRange>,
 }
 
-impl Owner for TableOwner<'_> {
+impl Owner<Format> for TableOwner<'_> {
     fn unmapped(&mut self, run: Run) {
         self.unmapped_frame = run.frames();
     }

@@ -8,9 +8,9 @@
 //! `mapped`, which the migration holds.
 
 use hotmem::{Bytes, Pfn};
+use hotmem_pgtable::x86_64::{Batch, LocatedEntry, Space};
 use hotmem_pgtable::{
-    AtomicU64, Batch, ENTRIES, EntryAddr, Flush, Kind, Level, LocatedEntry, Native, Space, Table,
-    Tables, find_entry,
+    AtomicU64, ENTRIES, EntryAddr, Flush, Kind, Level, Native, Table, Tables, find_entry,
 };
 use std::{
     collections::HashMap,

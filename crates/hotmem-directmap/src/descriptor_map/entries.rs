@@ -9,17 +9,17 @@ use core::sync::atomic::Ordering::Release;
 use hotmem_addr::Pfn;
 use hotmem_addr::geometry::FRAME_SIZE;
 use hotmem_pgtable::{
-    ENTRIES, Entry, EntryAddr, Flush, Level, LocatedEntry, Native, Tables, entry_at,
+    ENTRIES, Entry, EntryAddr, Flusher, Level, LocatedEntry, Native, Tables, entry_at,
     find_entry_from,
 };
 
-impl<T: Tables + Copy> DescriptorMap<T> {
+impl<T: Tables + Copy, F: Flusher + Copy> DescriptorMap<T, F> {
     /// Replaces every entry that maps some of `pages` by `change(entry, level)`. The entry of a large
     /// page is replaced only if `pages` covers that whole page.
     pub(super) fn change(
         &mut self,
         pages: Range<u64>,
-        mut change: impl FnMut(Entry, Level) -> Entry,
+        mut change: impl FnMut(Entry<F::Format>, Level) -> Entry<F::Format>,
     ) {
         let mut page = pages.start;
         while page < pages.end {
@@ -68,13 +68,17 @@ impl<T: Tables + Copy> DescriptorMap<T> {
         }
     }
 
-    /// Writes the entry of a page, if it is empty. Otherwise fails.
+    /// Writes the entry of a page, if the place is empty. Otherwise fails. Fails too if `entry` is
+    /// empty, because the format has no entry for the page's frame.
     pub(super) fn set_if_empty(
         &mut self,
         addr: EntryAddr,
         page: u64,
-        entry: Entry,
+        entry: Entry<F::Format>,
     ) -> Result<(), DescriptorMapError> {
+        if entry.is_empty() {
+            return Err(DescriptorMapError::NoFrame(page));
+        }
         if self.read(addr).bits() != 0 {
             return Err(DescriptorMapError::AlreadyMapped(page));
         }
@@ -107,28 +111,32 @@ impl<T: Tables + Copy> DescriptorMap<T> {
 
     /// Returns the L1 or L2 entry at which the page walk for `page` ends, or `None` if the walk ends
     /// on a higher level.
-    pub(super) fn leaf_entry(&self, page: u64) -> Option<LocatedEntry> {
+    pub(super) fn leaf_entry(&self, page: u64) -> Option<LocatedEntry<F::Format>> {
         self.walk(page, Level::L1).filter(|located| located.level <= Level::L2)
     }
 
     /// Returns the page's entry on a level, or `None` if no table on that level covers the page.
-    pub(super) fn entry_on_level(&self, page: u64, level: Level) -> Option<LocatedEntry> {
+    pub(super) fn entry_on_level(
+        &self,
+        page: u64,
+        level: Level,
+    ) -> Option<LocatedEntry<F::Format>> {
         self.walk(page, level).filter(|located| located.level == level)
     }
 
     /// Returns the page's entry on a level, or on the lowest level above it that has a table.
-    fn walk(&self, page: u64, level: Level) -> Option<LocatedEntry> {
+    fn walk(&self, page: u64, level: Level) -> Option<LocatedEntry<F::Format>> {
         let address = self.layout.area.address(page.checked_mul(FRAME_SIZE)?)?;
-        let native = Native::new(self.tables, |_: Flush| {});
+        let native = Native::new(self.tables, self.flusher);
         find_entry_from(&native, self.space, address, level).ok()
     }
 
-    fn read(&self, addr: EntryAddr) -> Entry {
+    fn read(&self, addr: EntryAddr) -> Entry<F::Format> {
         let table = self.tables.table(addr.table());
         table.map_or(Entry::EMPTY, |table| entry_at(table, addr.index()))
     }
 
-    fn write(&mut self, addr: EntryAddr, entry: Entry) {
+    fn write(&mut self, addr: EntryAddr, entry: Entry<F::Format>) {
         if let Some(table) = self.tables.table(addr.table()) {
             // Release pairs with the address dependency of the processor's page walk: a walk that
             // reads this entry sees the entries of the new table that it points to.

@@ -5,13 +5,14 @@
 //! of a large page, by 512 contiguous frames; or read-only, by a frame of shared tails that also
 //! backs other pages.
 //!
-//! Unmapping takes effect only after a TLB flush. The caller passes the function that flushes.
+//! Mapping publishes the new entries, and unmapping flushes the TLBs. [`DescriptorMap::hide`] leaves
+//! the flush to the caller.
 //!
 //! | file | contents |
 //! |---|---|
 //! | `mod.rs` | the map: mapping, unmapping and hiding pages |
 //! | `layout.rs` | which pages hold the descriptors of a range |
-//! | `page.rs` | the flags and frames of an entry |
+//! | `page.rs` | the access and the frames of an entry |
 //! | `entries.rs` | reading and writing entries, adding and unlinking tables |
 //! | `error.rs` | the errors of mapping pages |
 
@@ -29,35 +30,39 @@ pub(crate) use page::PAGES_PER_L1_TABLE;
 
 use crate::tables::SpareTables;
 use core::ops::Range;
-use hotmem_addr::{Pfn, PfnRange};
-use hotmem_pgtable::{ENTRIES, Entry, EntryAddr, Flags, Level, LocatedEntry, Space, Tables};
-use page::{LARGE_FRAMES, SHARED, UNSHARED, access_of, frames_of, l1_index, without};
+use hotmem_addr::geometry::FRAME_SIZE;
+use hotmem_addr::{Bytes, Pfn, PfnRange};
+use hotmem_pgtable::{
+    Attributes, ENTRIES, Entry, EntryAddr, Flush, Flusher, Format, Kind, Level, LocatedEntry,
+    Space, Tables, VirtRange,
+};
+use page::{LARGE_FRAMES, access_of, frames_of, l1_index};
 
 /// The page tables of the map. Pages are numbered from its base.
-pub struct DescriptorMap<T> {
+pub struct DescriptorMap<T, F: Flusher> {
     tables: T,
-    space: Space,
+    space: Space<F::Format>,
     layout: DescriptorLayout,
-    /// The flags of every page, except those that its use decides.
-    page_flags: Flags,
+    flusher: F,
+    /// The attributes of every page, except its access.
+    attributes: Attributes,
 }
 
-impl<T: Tables + Copy> DescriptorMap<T> {
-    /// Returns the map with this layout, in the four-level page tables whose root table is the frame
-    /// `root`.
+impl<T: Tables + Copy, F: Flusher + Copy> DescriptorMap<T, F> {
+    /// Returns the map with this layout, in the page tables whose root table is the frame `root`.
     #[must_use]
-    pub const fn new(tables: T, root: Pfn, layout: DescriptorLayout) -> Self {
-        let page_flags = Flags::NO_EXECUTE;
-        DescriptorMap { tables, space: Space::new(root, Level::L4), layout, page_flags }
+    pub fn new(tables: T, root: Pfn, layout: DescriptorLayout, flusher: F) -> Self {
+        let (space, attributes) = (layout.area.space(root), Attributes::KERNEL_DATA);
+        DescriptorMap { tables, space, layout, flusher, attributes }
     }
 
-    /// Sets the flags of the pages that are mapped from now on, except those for presence, size and
-    /// [access](Access): for example [`Flags::GLOBAL`]. The default is [`Flags::NO_EXECUTE`], which
-    /// the processor must support and the kernel must have enabled (`EFER.NXE`); a kernel without
-    /// it sets no flags.
+    /// Sets the attributes of the pages that are mapped from now on, except whether they can be
+    /// written, which their [access](Access) decides. The default is [`Attributes::KERNEL_DATA`]. On
+    /// x86-64, it needs no-execute pages, which the processor must support and the kernel must have
+    /// enabled (`EFER.NXE`); a kernel without them makes the pages executable.
     #[must_use]
-    pub fn with_page_flags(self, flags: Flags) -> Self {
-        DescriptorMap { page_flags: flags, ..self }
+    pub fn with_attributes(self, attributes: Attributes) -> Self {
+        DescriptorMap { attributes, ..self }
     }
 
     /// Returns the layout of the map.
@@ -73,6 +78,17 @@ impl<T: Tables + Copy> DescriptorMap<T> {
     /// [`DescriptorMapError`]. Pages that were mapped before the error stay mapped.
     pub fn map(
         &mut self,
+        page: u64,
+        frames: PfnRange,
+        table_frame: impl FnMut() -> Option<Pfn>,
+    ) -> Result<(), DescriptorMapError> {
+        let mapped = self.map_unpublished(page, frames, table_frame);
+        self.publish(page..page.saturating_add(frames.frames()));
+        mapped
+    }
+
+    fn map_unpublished(
+        &mut self,
         mut page: u64,
         mut frames: PfnRange,
         mut table_frame: impl FnMut() -> Option<Pfn>,
@@ -80,17 +96,17 @@ impl<T: Tables + Copy> DescriptorMap<T> {
         while !frames.is_empty() {
             let is_aligned = page.is_multiple_of(PAGES_PER_L1_TABLE)
                 && frames.start().number().is_multiple_of(LARGE_FRAMES);
-            let (level, step, flags) = if is_aligned && frames.frames() >= LARGE_FRAMES {
-                (Level::L2, LARGE_FRAMES, UNSHARED | Flags::LARGE)
+            let (level, step) = if is_aligned && frames.frames() >= LARGE_FRAMES {
+                (Level::L2, LARGE_FRAMES)
             } else {
-                (Level::L1, 1, UNSHARED)
+                (Level::L1, 1)
             };
             let first = self.get_or_make_entry(page, level, &mut table_frame)?;
             let entries = usize::try_from(frames.frames() / step).unwrap_or(ENTRIES);
             for index in (first.index()..ENTRIES).take(entries) {
                 let addr = EntryAddr::new(first.table(), index);
                 let frame = frames.start();
-                self.set_if_empty(addr, page, Entry::new(frame, flags | self.page_flags))?;
+                self.set_if_empty(addr, page, self.page_entry(frame, level, Access::Write))?;
                 frames = frames.split_at(frame.checked_add(step).unwrap_or(Pfn::LIMIT)).1;
                 page += step;
             }
@@ -104,21 +120,22 @@ impl<T: Tables + Copy> DescriptorMap<T> {
     /// As for [`DescriptorMap::map`].
     pub fn map_each(
         &mut self,
-        pages: impl Iterator<Item = (u64, Pfn, Access)>,
+        mut pages: impl Iterator<Item = (u64, Pfn, Access)>,
         mut table_frame: impl FnMut() -> Option<Pfn>,
     ) -> Result<(), DescriptorMapError> {
-        let mut last = None;
-        for (page, frame, access) in pages {
+        let (mut last, mut first_page, mut end) = (None, u64::MAX, 0);
+        let mapped = pages.try_for_each(|(page, frame, access)| {
+            (first_page, end) = (first_page.min(page), end.max(page.saturating_add(1)));
             let table = match last {
                 Some((number, table)) if number == page / PAGES_PER_L1_TABLE => table,
                 _ => self.get_or_make_entry(page, Level::L1, &mut table_frame)?.table(),
             };
             last = Some((page / PAGES_PER_L1_TABLE, table));
-            let flags = if access == Access::Write { UNSHARED } else { SHARED };
             let addr = EntryAddr::new(table, l1_index(page));
-            self.set_if_empty(addr, page, Entry::new(frame, flags | self.page_flags))?;
-        }
-        Ok(())
+            self.set_if_empty(addr, page, self.page_entry(frame, Level::L1, access))
+        });
+        self.publish(first_page..end);
+        mapped
     }
 
     /// Unmaps `pages`. After a flush, passes the frames that backed the pages to `unmapped`, in runs.
@@ -126,12 +143,11 @@ impl<T: Tables + Copy> DescriptorMap<T> {
     pub fn unmap(
         &mut self,
         pages: Range<u64>,
-        mut flush: impl FnMut(),
         mut unmapped: impl FnMut(PfnRange, Access),
         mut free_table: impl FnMut(Pfn),
     ) {
-        self.change(pages.clone(), |entry, _| without(entry, Flags::PRESENT));
-        flush();
+        self.change(pages.clone(), |entry, _| entry.with_presence(false));
+        self.flush(&pages, false);
         let mut run = (PfnRange::EMPTY, Access::Read);
         self.change(pages.clone(), |entry, level| {
             let (frames, access) = (frames_of(entry, level), access_of(entry));
@@ -156,7 +172,7 @@ impl<T: Tables + Copy> DescriptorMap<T> {
         {
             self.unlink_tables(&pages, level, level_above, &mut released);
         }
-        flush();
+        self.flush(&pages, true);
         while let Some(table) = released.pop() {
             free_table(table);
         }
@@ -165,19 +181,48 @@ impl<T: Tables + Copy> DescriptorMap<T> {
     /// Makes `pages` not present, but keeps their frames in the entries. A large page is hidden only
     /// if `pages` covers that whole page.
     pub fn hide(&mut self, pages: Range<u64>) {
-        self.change(pages, |entry, _| without(entry, Flags::PRESENT));
+        self.change(pages, |entry, _| entry.with_presence(false));
     }
 
     /// Makes the pages that [`DescriptorMap::hide`] has hidden present again.
     pub fn show(&mut self, pages: Range<u64>) {
-        self.change(pages, |entry, _| entry.with(Flags::PRESENT));
+        self.change(pages.clone(), |entry, _| entry.with_presence(true));
+        self.publish(pages);
     }
 
     /// Returns whether the page is a part of a large page, even if that large page is hidden.
     #[must_use]
     pub fn is_large(&self, page: u64) -> bool {
         let located = self.entry_on_level(page, Level::L2);
-        located.is_some_and(|located| located.entry.flags().contains(Flags::LARGE))
+        located.is_some_and(|LocatedEntry { entry, level, .. }| {
+            !entry.is_empty() && entry.with_presence(true).kind(level) == Kind::Page
+        })
+    }
+
+    /// Returns the entry of a page.
+    fn page_entry(&self, frame: Pfn, level: Level, access: Access) -> Entry<F::Format> {
+        let attributes = Attributes { writable: access == Access::Write, ..self.attributes };
+        Entry::new(frame, F::Format::page_flags(attributes, level))
+    }
+
+    /// Publishes the entries of `pages`.
+    fn publish(&mut self, pages: Range<u64>) {
+        if let Some(range) = self.virt_range(&pages) {
+            self.flusher.publish(range);
+        }
+    }
+
+    fn flush(&mut self, pages: &Range<u64>, tables: bool) {
+        if let Some(range) = self.virt_range(pages) {
+            self.flusher.flush(Flush { range, tables });
+        }
+    }
+
+    /// Returns the addresses of those of `pages` that lie in the map, or `None` if there are none.
+    fn virt_range(&self, pages: &Range<u64>) -> Option<VirtRange> {
+        let count = pages.end.min(self.layout.pages()).checked_sub(pages.start)?;
+        let start = self.layout.area.address(pages.start.checked_mul(FRAME_SIZE)?)?;
+        VirtRange::new(start, Bytes(count * FRAME_SIZE)).ok()
     }
 
     /// Returns the frame that backs a page, and how the page may be accessed. Returns `None` if the

@@ -14,32 +14,40 @@ struct FreedTables {
     freed_tables: Vec<u64>,
 }
 
-type Map<'a> = DescriptorMap<&'a Arena>;
+type Map<'a> = DescriptorMap<&'a Arena, &'a Arena>;
 
 impl FreedTables {
     /// Returns an empty record, and a descriptor map whose tables lie in `arena`.
     fn with_map(arena: &Arena) -> (FreedTables, Map<'_>) {
         let layout = DescriptorLayout::new(Area::new(BASE, BYTES).unwrap(), Bytes(64)).unwrap();
-        (FreedTables { freed_tables: Vec::new() }, DescriptorMap::new(arena, arena.root(), layout))
+        (
+            FreedTables { freed_tables: Vec::new() },
+            DescriptorMap::new(arena, arena.root(), layout, arena),
+        )
     }
 
     /// Unmaps pages. Returns the frames that backed the pages, in the order of the callbacks.
-    fn unmap(&mut self, map: &mut Map<'_>, pages: Range<u64>) -> Vec<(PfnRange, Access)> {
+    fn unmap(
+        &mut self,
+        arena: &Arena,
+        map: &mut Map<'_>,
+        pages: Range<u64>,
+    ) -> Vec<(PfnRange, Access)> {
         let mut frames = Vec::new();
-        let flushes = core::cell::Cell::new(0);
+        let before = arena.flushes.get();
+        let flushes = || arena.flushes.get() - before;
         map.unmap(
             pages,
-            || flushes.set(flushes.get() + 1),
             |range, access| {
-                assert_eq!(flushes.get(), 1);
+                assert_eq!(flushes(), 1);
                 frames.push((range, access));
             },
             |table| {
-                assert_eq!(flushes.get(), 2);
+                assert_eq!(flushes(), 2);
                 self.freed_tables.push(table.number());
             },
         );
-        assert_eq!(flushes.get(), 2);
+        assert_eq!(flushes(), 2);
         frames
     }
 }
@@ -68,7 +76,7 @@ fn a_run_has_large_pages_in_its_middle() {
     assert_eq!(map.map(512, pfn_range(1, 1), || None), Err(DescriptorMapError::AlreadyMapped(512)));
     assert_eq!(map.map(511, pfn_range(1, 1), || None), Err(DescriptorMapError::AlreadyMapped(511)));
 
-    assert_eq!(tables.unmap(&mut map, 510..510 + 1029), [(frames, Access::Write)]);
+    assert_eq!(tables.unmap(&arena, &mut map, 510..510 + 1029), [(frames, Access::Write)]);
     assert_eq!(map.frame(512), None);
     tables.freed_tables.sort_unstable();
     assert_eq!(tables.freed_tables, arena.used_frames());
@@ -89,7 +97,7 @@ fn one_shared_frame_backs_many_pages() {
     assert_eq!(map.frame(15), Some((shared, Access::Read)));
     assert_eq!(map.frame(16), Some((pfn(1002), Access::Write)));
     assert_eq!(map.frame(24), None);
-    let unmapped = tables.unmap(&mut map, 0..64);
+    let unmapped = tables.unmap(&arena, &mut map, 0..64);
     let unshared: Vec<_> = unmapped.iter().filter(|(_, access)| *access == Access::Write).collect();
     assert_eq!(
         unshared,
@@ -106,13 +114,13 @@ fn unmapping_leaves_the_pages_of_neighbours_mapped() {
     map.map(100, pfn_range(5000, 8), || arena.frame()).unwrap();
     map.map(108, pfn_range(9000, 8), || arena.frame()).unwrap();
     assert_eq!(arena.used_frames().len(), 3);
-    assert_eq!(tables.unmap(&mut map, 100..108), [(pfn_range(5000, 8), Access::Write)]);
+    assert_eq!(tables.unmap(&arena, &mut map, 100..108), [(pfn_range(5000, 8), Access::Write)]);
     assert_eq!(map.frame(108), Some((pfn(9000), Access::Write)));
     assert!(tables.freed_tables.is_empty());
-    assert_eq!(tables.unmap(&mut map, 108..116), [(pfn_range(9000, 8), Access::Write)]);
+    assert_eq!(tables.unmap(&arena, &mut map, 108..116), [(pfn_range(9000, 8), Access::Write)]);
     assert_eq!(tables.freed_tables.len(), 3);
     let all = 0..map.layout().pages();
-    assert_eq!(tables.unmap(&mut map, all), []);
+    assert_eq!(tables.unmap(&arena, &mut map, all), []);
 }
 
 #[test]
@@ -123,7 +131,10 @@ fn refuses_pages_beyond_its_end_and_pages_without_a_table() {
     assert_eq!(map.map(last, pfn_range(1, 1), || None), Err(DescriptorMapError::NoFrame(last)));
     let beyond = map.map(last, pfn_range(1000, 2), || arena.frame());
     assert_eq!(beyond, Err(DescriptorMapError::NoSuchPage(last + 1)));
-    assert_eq!(tables.unmap(&mut map, last..last + 2), [(pfn_range(1000, 1), Access::Write)]);
+    assert_eq!(
+        tables.unmap(&arena, &mut map, last..last + 2),
+        [(pfn_range(1000, 1), Access::Write)]
+    );
     assert_eq!(tables.freed_tables.len(), 3);
     assert!(arena.is_empty());
 }

@@ -76,10 +76,10 @@ fn entries_hold_address_and_caching() {
 }
 
 #[test]
-fn the_kernel_chooses_the_flags_of_pages() {
+fn the_kernel_chooses_the_attributes_of_pages() {
     let arena = Arena::new(32);
-    let flags = (PAGE_FLAGS - Flags::NO_EXECUTE) | Flags::GLOBAL;
-    let mut map = direct_map(&arena, true).with_page_flags(flags);
+    let attributes = Attributes { executable: true, global: true, ..Attributes::KERNEL_DATA };
+    let mut map = direct_map(&arena, true).with_attributes(attributes);
     let all = range(Bytes::gib(4), Bytes::gib(1));
     map.map(all, Caching::WriteBack, || arena.frame()).unwrap();
     let entry = |map: &Map<'_>, address| {

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 
 const BLOCK_FRAMES: u64 = PAGEBLOCK_FRAMES as u64;
 
-type Map<'a> = DescriptorMap<&'a Arena>;
+type Map<'a> = DescriptorMap<&'a Arena, &'a Arena>;
 
 /// Frames for tables and for descriptors.
 struct Memory<'a> {
@@ -26,7 +26,7 @@ impl<'a> Memory<'a> {
     fn descriptors(&self, bytes: u64) -> Map<'a> {
         let area = Area::new(0xffff_f400_0000_0000, Bytes::gib(4096)).unwrap();
         let layout = DescriptorLayout::new(area, Bytes(bytes)).unwrap();
-        DescriptorMap::new(self.arena, self.arena.root(), layout)
+        DescriptorMap::new(self.arena, self.arena.root(), layout, self.arena)
     }
 
     /// Maps the descriptors of `range` with at most as many frames as `frames_needed` returns.
@@ -45,7 +45,7 @@ impl<'a> Memory<'a> {
         let free = &mut |frame: Pfn| {
             assert!(self.used_frames.remove(&frame.number()), "{frame} is freed but was not taken");
         };
-        map.unmap_ram(range, || {}, free);
+        map.unmap_ram(range, free);
     }
 }
 

@@ -1,7 +1,8 @@
 //! A simulated machine: page tables, pages, and a processor that walks the tables as the hardware
 //! does.
 
-use crate::{AtomicU64, Entry, Flags, Kind, Level, Table, Tables};
+use crate::x86_64::{Entry, Flags};
+use crate::{AtomicU64, Kind, Level, Table, Tables};
 use hotmem_addr::Pfn;
 use loom::sync::{Mutex, atomic::Ordering};
 

@@ -3,9 +3,10 @@
 #![allow(dead_code, reason = "each test uses a part of this module")]
 
 use hotmem_addr::{Bytes, Pfn};
+use hotmem_pgtable::x86_64::{Entry, Flags, Run, Space};
 use hotmem_pgtable::{
-    AtomicU64, CoveredTables, ENTRIES, Entry, Flags, Flush, Kind, Level, Native, Owner, Run, Space,
-    Table, Tables, Unmap, VirtRange, entry_at,
+    AtomicU64, CoveredTables, ENTRIES, Flush, Kind, Level, Native, Owner, Table, Tables, Unmap,
+    VirtRange, X86_64, entry_at,
 };
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -81,7 +82,7 @@ impl Arena {
             let index =
                 usize::try_from(virt / table_level.entry_span().0 % ENTRIES as u64).unwrap();
             let word = &self.words(table)[index];
-            let found = entry_at(self.words(table), index);
+            let found: Entry = entry_at(self.words(table), index);
             match (table_level == level, found.kind(table_level)) {
                 (true, Kind::Empty) => {
                     word.store(entry.bits(), Relaxed);
@@ -110,7 +111,7 @@ impl Arena {
     /// Returns whether the user's root has the entries of the kernel's root in the lower half, and
     /// none in the upper half.
     pub(crate) fn is_shared(&self, space: Space) -> bool {
-        let bits = |table, index| entry_at(self.words(table), index).bits();
+        let bits = |table, index| entry_at::<X86_64>(self.words(table), index).bits();
         space.user_root.is_none_or(|user| {
             let half = ENTRIES / 2;
             (0..half).all(|index| bits(space.root, index) == bits(user, index))
@@ -360,7 +361,7 @@ impl RecordingOwner<'_> {
     }
 }
 
-impl Owner for RecordingOwner<'_> {
+impl Owner<X86_64> for RecordingOwner<'_> {
     fn unmapped(&mut self, run: Run) {
         self.runs.push(run);
     }

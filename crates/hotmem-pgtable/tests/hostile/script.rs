@@ -1,9 +1,10 @@
 //! Runs a script of bytes, which determines the contents of tables and the operations on them.
 
 use hotmem_addr::{Bytes, Pfn};
+use hotmem_pgtable::x86_64::{Batch, Change, Entry, Flags, Run, Space};
 use hotmem_pgtable::{
-    AtomicU64, Batch, Change, CoveredTables, ENTRIES, Entry, Flags, Flush, Level, Native, Owner,
-    PageTables, Run, Space, Table, Tables, Unmap, VirtRange, find_entry, find_entry_from,
+    AtomicU64, CoveredTables, ENTRIES, Flush, Level, Native, Owner, PageTables, Table, Tables,
+    Unmap, VirtRange, X86_64, find_entry, find_entry_from,
 };
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::Ordering::Relaxed;
@@ -59,7 +60,7 @@ struct Kernel<'a> {
     flushes_at_start: usize,
 }
 
-impl Owner for Kernel<'_> {
+impl Owner<X86_64> for Kernel<'_> {
     fn unmapped(&mut self, run: Run) {
         let range = self.range.expect("pages arrive only while a range is being unmapped");
         assert!(

@@ -4,7 +4,8 @@ use super::{MachineTables, XenPv};
 use crate::abi::{Command, DomId, MmuUpdate};
 use crate::fault::Fault;
 use crate::hypervisor::Hypervisor;
-use hotmem_pgtable::{Batch, BatchError, Entry, EntryAddr, Level, LocatedEntries, LocatedEntry};
+use hotmem_pgtable::x86_64::{Batch, Entry, LocatedEntry};
+use hotmem_pgtable::{BatchError, EntryAddr, Level, LocatedEntries};
 
 impl<H: Hypervisor, T: MachineTables> XenPv<'_, H, T> {
     /// Makes Xen change the batch's entries as `update` says, `Config::batch` entries in a hypercall.

@@ -17,9 +17,9 @@ use crate::fault::{Fault, HypercallPurpose};
 use crate::hypervisor::{BatchRefused, Hypervisor};
 use core::iter;
 use hotmem_addr::{Pfn, geometry::FRAME_SIZE};
+use hotmem_pgtable::x86_64::{Batch, Change, Entry, Flags, Format, LocatedEntry, Space};
 use hotmem_pgtable::{
-    Batch, BatchError, Change, Entry, EntryAddr, Flags, Flush, Level, LocatedEntries, LocatedEntry,
-    Mmu, Space, Table, Tables, entry_at,
+    BatchError, EntryAddr, Flush, Level, LocatedEntries, Mmu, Table, Tables, entry_at,
 };
 
 /// Access to a PV kernel's tables. Frame numbers are machine frame numbers, as in entries.
@@ -83,6 +83,7 @@ impl<'r, H: Hypervisor, T: MachineTables> XenPv<'r, H, T> {
 }
 
 impl<H: Hypervisor, T: MachineTables> Mmu for XenPv<'_, H, T> {
+    type Format = Format;
     type Fault = Fault;
 
     fn table(&self, frame: Pfn) -> Option<&Table> {
@@ -114,8 +115,9 @@ impl<H: Hypervisor, T: MachineTables> Mmu for XenPv<'_, H, T> {
                 if table.is_none() {
                     read_fault = read_fault.or(Some(Fault::NotMapped(located.first_addr.table())));
                 }
-                let used =
-                    table.map_or(Flags::ACCESSED_DIRTY, |table| entry_at(table, index).flags());
+                let used = table.map_or(Flags::ACCESSED_DIRTY, |table| {
+                    entry_at::<Format>(table, index).flags()
+                });
                 *entry = entry.with(used & Flags::ACCESSED_DIRTY);
             }
         }

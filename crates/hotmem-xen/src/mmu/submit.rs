@@ -7,7 +7,8 @@ use crate::fault::{Fault, HypercallPurpose};
 use crate::hypervisor::{BatchRefused, Hypervisor};
 use hotmem_addr::Pfn;
 use hotmem_invariant::OrRecordViolation;
-use hotmem_pgtable::{BatchError, Entry, Flags, LocatedEntries, LocatedEntry};
+use hotmem_pgtable::x86_64::{Entry, Flags, LocatedEntry};
+use hotmem_pgtable::{BatchError, LocatedEntries};
 
 impl<H: Hypervisor, T: MachineTables> XenPv<'_, H, T> {
     /// Queues updates of as many of these entries as fit in the buffer. Returns the number of

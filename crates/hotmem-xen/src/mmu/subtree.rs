@@ -5,9 +5,8 @@ use super::{MachineTables, XenPv};
 use crate::abi::MmuExtOp;
 use crate::fault::Fault;
 use crate::hypervisor::Hypervisor;
-use hotmem_pgtable::{
-    ENTRIES, Entry, EntryAddr, Kind, Level, LocatedEntry, Space, each_table, entry_at,
-};
+use hotmem_pgtable::x86_64::{Entry, LocatedEntry, Space};
+use hotmem_pgtable::{ENTRIES, EntryAddr, Kind, Level, each_table, entry_at};
 
 impl<H: Hypervisor, T: MachineTables> XenPv<'_, H, T> {
     /// Returns an error if the entry or a table below it maps a grant; see

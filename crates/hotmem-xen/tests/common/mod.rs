@@ -7,9 +7,8 @@ mod page_types;
 pub(crate) mod recording_owner;
 
 use hotmem_addr::Pfn;
-use hotmem_pgtable::{
-    AtomicU64, ENTRIES, Entry, EntryAddr, Flags, Kind, Level, Space, Table, Tables, entry_at,
-};
+use hotmem_pgtable::x86_64::{Entry, Flags, Space};
+use hotmem_pgtable::{AtomicU64, ENTRIES, EntryAddr, Kind, Level, Table, Tables, entry_at};
 use hotmem_xen::{Errno, MachineTables, MmuExtOp};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;

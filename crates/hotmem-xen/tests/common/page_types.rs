@@ -2,7 +2,8 @@
 
 use super::{Page, Xen};
 use hotmem_addr::Pfn;
-use hotmem_pgtable::{ENTRIES, Entry, EntryAddr, Flags, Kind, Level, entry_at};
+use hotmem_pgtable::x86_64::{Entry, Flags};
+use hotmem_pgtable::{ENTRIES, EntryAddr, Kind, Level, entry_at};
 use hotmem_xen::Errno;
 use std::sync::atomic::Ordering::Relaxed;
 

@@ -2,7 +2,8 @@
 
 use super::Xen;
 use hotmem_addr::Pfn;
-use hotmem_pgtable::{Entry, Owner, Run};
+use hotmem_pgtable::Owner;
+use hotmem_pgtable::x86_64::{Entry, Format, Run};
 
 /// An owner that records its calls.
 pub(crate) struct RecordingOwner<'x> {
@@ -30,7 +31,7 @@ impl RecordingOwner<'_> {
     }
 }
 
-impl Owner for RecordingOwner<'_> {
+impl Owner<Format> for RecordingOwner<'_> {
     fn unmapped(&mut self, run: Run) {
         self.runs.push(run);
     }

@@ -8,9 +8,9 @@ mod roots;
 
 use common::{Xen, recording_owner::RecordingOwner};
 use hotmem_addr::{Bytes, Pfn};
+use hotmem_pgtable::x86_64::{Batch, Change, Entry, Flags, Space, StopReason, Stopped};
 use hotmem_pgtable::{
-    Batch, Change, CoveredTables, Entry, EntryAddr, Flags, Level, Mmu, PageTables, Space,
-    StopReason, Stopped, Table, Tables, Unmap, VirtRange,
+    CoveredTables, EntryAddr, Level, Mmu, PageTables, Table, Tables, Unmap, VirtRange,
 };
 use hotmem_xen::{
     BatchRefused, Config, DomId, Errno, Fault, GrantDetection, HypercallBuffer, HypercallPurpose,

@@ -8,7 +8,6 @@ mod run;
 mod supply;
 
 use super::engine::Engine;
-use super::flush::flush_all;
 use super::memory::{AddressSpace, alloc_frames, virt};
 use crate::kernel::fatal::must;
 use core::fmt;
@@ -161,7 +160,6 @@ impl BoundMemory {
         let on_device = self.parameters.map == DescriptorPlace::Device;
         space.descriptor_map_mut().unmap(
             DESCRIPTORS.pages_of(self.data),
-            flush_all,
             |frames, access| {
                 if !on_device && access == Access::Write {
                     free_frames(frames);

@@ -5,9 +5,10 @@ use super::args::{COUNTED_FLUSHES, CYCLES};
 use crate::bench::record::Sample;
 use anyhow::{Context, Result, ensure};
 use hotmem::{Bytes, Pfn};
+use hotmem_pgtable::x86_64::{Batch, Entry, Flags, Format, Run, Space};
 use hotmem_pgtable::{
-    AtomicU64, Batch, CoveredTables, ENTRIES, Entry, Flags, Flush, Level, Native, Owner,
-    PageTables, Run, Space, Table, Tables, Unmap, VirtRange, entry_at,
+    AtomicU64, CoveredTables, ENTRIES, Flush, Level, Native, Owner, PageTables, Table, Tables,
+    Unmap, VirtRange, entry_at,
 };
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -157,7 +158,7 @@ struct CountingOwner {
     tables: u64,
 }
 
-impl Owner for CountingOwner {
+impl Owner<Format> for CountingOwner {
     fn unmapped(&mut self, run: Run) {
         let pages = run.virt.bytes().frames();
         self.pages += pages;
@@ -222,7 +223,7 @@ impl Memory {
     ) {
         let root = &self.tables[usize::try_from(space.root.number()).unwrap_or(0)];
         let lower_table = |table: &Table, index| {
-            let frame = entry_at(table, index).frame(Level::L4).unwrap_or(Pfn::ZERO);
+            let frame = entry_at::<Format>(table, index).frame(Level::L4).unwrap_or(Pfn::ZERO);
             &self.tables[usize::try_from(frame.number()).unwrap_or(0)]
         };
         let l2_table = lower_table(lower_table(root, 0), 0);
