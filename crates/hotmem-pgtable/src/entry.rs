@@ -128,6 +128,13 @@ impl<F: Format> Entry<F> {
         }
     }
 
+    /// Returns whether this entry, in a table of this level, maps a page.
+    #[inline]
+    #[must_use]
+    pub fn is_page(self, level: Level) -> bool {
+        self.is_present() && F::kind_of_present(self.0, level) == Kind::Page
+    }
+
     /// Returns the entry with these flags set in addition.
     #[must_use]
     pub fn with(self, flags: F::Flags) -> Entry<F> {

@@ -61,6 +61,9 @@ pub trait Format: Copy + Eq + Hash + Debug + Default + Send + Sync + 'static {
     /// (break-before-make).
     const SPLITS_IN_PLACE: bool;
 
+    /// Whether every present entry of a table of the lowest level maps a page.
+    const LOWEST_ARE_PAGES: bool = false;
+
     /// Returns the kind of a present entry in a table of this level.
     fn kind_of_present(bits: u64, level: Level) -> Kind;
 

@@ -3,6 +3,7 @@
 use crate::batch::Batch;
 use crate::entry::Entry;
 use crate::error::{StopReason, Stopped, StoppedBy};
+use crate::format::Format;
 use crate::level::Kind;
 use crate::located::{LocatedEntries, LocatedEntry};
 use crate::mmu::{Change, Flush, Mmu};
@@ -86,8 +87,13 @@ impl<M: Mmu, O: Owner<M::Format>> Visit<M> for Protect<'_, M, O> {
         located: LocatedEntries<&[Entry<M::Format>]>,
     ) -> Result<(), StoppedBy<M>> {
         let (change, level) = (self.change, located.level);
-        for mut located in located
-            .runs_where(|entry| entry.kind(level) == Kind::Page && change.apply(entry) != entry)
+        // Entries above the lowest level come here only if they map pages.
+        let is_page = |entry: Entry<M::Format>| match M::Format::LOWEST_ARE_PAGES {
+            true => entry.is_present(),
+            false => entry.is_page(level),
+        };
+        for mut located in
+            located.runs_where(|entry| is_page(entry) && change.apply(entry) != entry)
         {
             loop {
                 let added = self.batch.extend(located);

@@ -59,6 +59,7 @@ impl Format for X86_64 {
     const LEFTOVER: u64 = ACCESSED_DIRTY;
     const UNCHANGEABLE: X86Flags =
         X86Flags::PRESENT.union(X86Flags::LARGE).union(X86Flags::ACCESSED_DIRTY);
+    const LOWEST_ARE_PAGES: bool = true;
     const SPANS_BOTH_HALVES: bool = true;
     /// A TLB may cache translations of both page sizes for one address, as long as they agree (SDM
     /// volume 3, 4.10.2.3 and 4.10.4.2).
