@@ -1,12 +1,14 @@
 //! Runs a script of bytes, which determines the contents of tables and the operations on them.
 
+use bitflags::Flags as _;
 use hotmem_addr::{Bytes, Pfn};
-use hotmem_pgtable::x86_64::{Batch, Change, Entry, Flags, Run, Space};
 use hotmem_pgtable::{
-    AtomicU64, CoveredTables, ENTRIES, Flush, Level, Native, Owner, PageTables, Table, Tables,
-    Unmap, VirtRange, X86_64, find_entry, find_entry_from,
+    Aarch64, AtomicU64, Attributes, Batch, Change, CoveredTables, ENTRIES, Entry, Flush, Flusher,
+    Format, Level, Native, Owner, PageTables, Riscv64, Run, Space, Table, Tables, Unmap, VirtRange,
+    X86_64, find_entry, find_entry_from,
 };
 use std::cell::{Cell, RefCell};
+use std::marker::PhantomData;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// The number of frames that can be tables. Frames with a number above `INITIAL_TABLES` become
@@ -39,14 +41,33 @@ impl Tables for &Frames {
 impl Frames {
     /// Returns whether at most one entry points to each table. An entry that maps the frame of a table
     /// as a page counts as an entry that points to the table.
-    fn are_a_tree(&self) -> bool {
+    fn are_a_tree<F: Format>(&self) -> bool {
         let mut has_entry = vec![false; self.tables.len()];
         has_entry[0] = true;
-        let entries = self.tables.iter().flatten().map(|word| Entry::from_bits(word.load(Relaxed)));
-        let frames = entries.filter_map(|entry| entry.frame(Level::L1)).map(index);
+        let present = self.tables.iter().flatten().map(|word| word.load(Relaxed));
+        let addresses = present.filter(|bits| bits & 1 != 0);
+        let addresses = addresses.map(|bits| (bits & F::ADDRESS) << F::ADDRESS_SHIFT);
+        let frames = addresses.filter_map(Pfn::containing).map(index);
         let mut tables = frames.filter(|&index| index < self.tables.len());
         tables.all(|index| !core::mem::replace(&mut has_entry[index], true))
     }
+}
+
+/// Counts the flushes of the frames.
+struct FlushCounter<'a, F>(&'a Frames, PhantomData<F>);
+
+impl<F: Format> Flusher for FlushCounter<'_, F> {
+    type Format = F;
+
+    fn flush(&mut self, _: Flush) {
+        self.0.flushes.set(self.0.flushes.get() + 1);
+    }
+
+    fn publish(&mut self, _: VirtRange) {}
+}
+
+fn native<F: Format>(frames: &Frames) -> Native<&Frames, FlushCounter<'_, F>> {
+    Native::new(frames, FlushCounter(frames, PhantomData))
 }
 
 /// A kernel that checks that unmapped pages lie in the range and arrive in the order of addresses,
@@ -60,8 +81,8 @@ struct Kernel<'a> {
     flushes_at_start: usize,
 }
 
-impl Owner<X86_64> for Kernel<'_> {
-    fn unmapped(&mut self, run: Run) {
+impl<F: Format> Owner<F> for Kernel<'_> {
+    fn unmapped(&mut self, run: Run<F>) {
         let range = self.range.expect("pages arrive only while a range is being unmapped");
         assert!(
             self.next_address <= run.virt.start() && run.virt.last() <= range.last(),
@@ -97,14 +118,24 @@ fn index(table: Pfn) -> usize {
 /// Runs a script.
 pub(crate) fn run(script: &[u8]) {
     let Some((&options, script)) = script.split_first() else { return };
-    let root_level = if options & 1 == 0 { Level::L4 } else { Level::L5 };
+    let choose = |roots: [Level; 2]| roots[usize::from(options & 1)];
+    match options >> 2 & 3 {
+        0 | 1 => run_in::<X86_64>(choose([Level::L4, Level::L5]), options, script),
+        2 => run_in::<Aarch64>(choose([Level::L4, Level::L3]), options, script),
+        _ => run_in::<Riscv64>(choose([Level::L3, Level::L5]), options, script),
+    }
+}
+
+fn run_in<F: Format>(root_level: Level, options: u8, script: &[u8]) {
     let table = |_| -> Table { std::array::from_fn(|_| AtomicU64::new(0)) };
     let frames = Frames {
         tables: (0..TABLES).map(table).collect(),
         is_table: RefCell::new((0..TABLES).map(|table| table < INITIAL_TABLES).collect()),
         flushes: Cell::new(0),
     };
-    let space = Space::new(Pfn::new(1).expect("small"), root_level);
+    let space = Space::<F>::new(Pfn::new(1).expect("small"), root_level);
+    let upper_half = options & 16 != 0;
+    let space = if upper_half { space.in_half_of(u64::MAX) } else { space };
     let mut batch = Box::new(Batch::new());
     let mut links = 0;
     for record in script.as_chunks::<12>().0.iter().take(MAX_OPERATIONS + MAX_LINKS) {
@@ -114,10 +145,11 @@ pub(crate) fn run(script: &[u8]) {
         let (table_number, entry_number) = (usize::from(table), usize::from(entry));
         let table = &frames.tables[table_number % frames.tables.len()];
         let entry = &table[(entry_number | table_number << 3 & 0x100) % ENTRIES];
-        let flags = Flags::from_bits_retain(value & !0x000f_ffff_ffff_f000);
+        let size = F::size_flags(Level::L2);
+        let flags = Entry::<F>::from_bits(value).flags();
         match op % 10 {
             0 => entry.store(value & !1, Relaxed),
-            1 => entry.store(value | Flags::LARGE.bits() | 1, Relaxed),
+            1 => entry.store(Entry::<F>::from_bits(value | 1).with(size).bits(), Relaxed),
             link @ (2 | 3) if links < MAX_LINKS => {
                 // The script chooses the target of operation 2: any table, or one of two frames
                 // that are never tables. So two links may point to the same table. The targets of
@@ -125,20 +157,21 @@ pub(crate) fn run(script: &[u8]) {
                 let to =
                     if link == 2 { u64::from(target) % (TABLES + 2) } else { 1 + links as u64 };
                 let to = Pfn::new(1 + to).expect("small");
-                entry.store(Entry::link(to).with(flags - Flags::LARGE).bits(), Relaxed);
+                entry.store(Entry::<F>::link(to).with(flags.difference(size)).bits(), Relaxed);
                 links += 1;
             }
             2 | 3 => {}
             op => operate(op, operands, value, &frames, space, &mut batch),
         }
     }
-    let mut kernel = kernel(&frames, VirtRange::new(0, Bytes(1 << 56)).ok());
+    let is_upper = upper_half && !F::SPANS_BOTH_HALVES;
+    let (lowest, bytes) = if is_upper { (0xffff << 48, 1 << 48) } else { (0, 1 << 56) };
+    let mut kernel = kernel(&frames, VirtRange::new(lowest, Bytes(bytes)).ok());
     if options & 2 != 0 {
-        let native = Native::new(&frames, |_: Flush| frames.flushes.set(frames.flushes.get() + 1));
-        let is_tree = frames.are_a_tree();
-        let torn_down = PageTables::new(native, space, &mut batch).teardown(&mut kernel);
+        let is_tree = frames.are_a_tree::<F>();
+        let torn_down = PageTables::new(native(&frames), space, &mut batch).teardown(&mut kernel);
         let is_unchanged =
-            kernel.next_address == 0 && frames.flushes.get() == kernel.flushes_at_start;
+            kernel.next_address == lowest && frames.flushes.get() == kernel.flushes_at_start;
         assert!(!is_tree || torn_down.is_ok() || is_unchanged, "{torn_down:?}");
     }
 }
@@ -154,27 +187,27 @@ fn kernel(frames: &Frames, range: Option<VirtRange>) -> Kernel<'_> {
     }
 }
 
-fn operate(
+fn operate<F: Format>(
     op: u8,
     [switches, scale, count]: [u8; 3],
     value: u64,
     frames: &Frames,
-    space: Space,
-    batch: &mut Batch,
+    space: Space<F>,
+    batch: &mut Batch<F>,
 ) {
     // If bit 0 of `switches` is clear, the start is canonical and aligned; if bit 1 is clear, the
     // length is aligned.
     let shift = 64 - (space.root_level as u32 * 9 + 12);
     let start = if switches & 1 == 0 {
-        ((value << shift).cast_signed() >> shift).cast_unsigned() & !0xfff
+        F::address_at(value & (u64::MAX >> shift), 1 << (64 - shift), space.half) & !0xfff
     } else {
         value
     };
     let len =
         Bytes(((1 + u64::from(count)) << (scale % 48)) & !(u64::from(switches & 2 == 0) * 0xfff));
     let Ok(range) = VirtRange::new(start, len) else { return };
-    let flags = Flags::from_bits_truncate(value.rotate_left(u32::from(scale)));
-    let native = Native::new(frames, |_: Flush| frames.flushes.set(frames.flushes.get() + 1));
+    let flags = F::Flags::from_bits_truncate(value.rotate_left(u32::from(scale)));
+    let native = native::<F>(frames);
     let entry_before = find_entry(&native, space, start);
     for lowest in [Level::L1, Level::L2, Level::L3, Level::L4, Level::L5] {
         if let (Ok(located), Ok(above)) =
@@ -195,7 +228,7 @@ fn operate(
                 ignore_accessed_and_dirty: switches & 64 != 0,
                 is_dying: switches & 128 != 0,
             };
-            let is_tree = frames.are_a_tree();
+            let is_tree = frames.are_a_tree::<F>();
             if let Err(stopped) = tables.unmap_range(range, options, &mut kernel) {
                 assert!(stopped.is_flushed);
                 // The owner has received no page at or above `stopped.address`.
@@ -203,7 +236,11 @@ fn operate(
             }
         }
         5 => {
-            if let Ok(change) = Change::new(flags - Flags::ACCESSED_DIRTY, Flags::WRITABLE) {
+            let writable = F::page_flags(Attributes::KERNEL_DATA, Level::L1)
+                .difference(F::page_flags(Attributes::KERNEL_READ_ONLY, Level::L1));
+            if let Ok(change) =
+                Change::new(flags.difference(F::UNCHANGEABLE), writable.difference(F::UNCHANGEABLE))
+            {
                 let _ = tables.protect(range, change, &mut kernel);
             }
         }
@@ -214,7 +251,7 @@ fn operate(
             let max = Bytes(level.entry_span().0 * 700);
             let Ok(virt) = VirtRange::new(start, Bytes(len.0.min(max.0))) else { return };
             let frame = Pfn::containing(value & !(level.entry_span().0 - 1)).unwrap_or(Pfn::ZERO);
-            let entry = Entry::new(frame, flags | Flags::PRESENT);
+            let entry = Entry::<F>::new(frame, flags).with_presence(true);
             let _ = tables.map(Run { virt, entry, level }, &mut kernel);
         }
         _ => {
@@ -226,7 +263,7 @@ fn operate(
             });
             if moved.is_err() {
                 // The entry of the first address is unchanged.
-                let native = Native::new(frames, |_: Flush| {});
+                let native = self::native::<F>(frames);
                 assert_eq!(find_entry(&native, space, start), entry_before);
             }
         }
