@@ -198,93 +198,106 @@ impl<F: Format> core::error::Error for WindowError<F> {}
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::arena::{Arena, pfn};
-    use hotmem_pgtable::{Flush, StopReason};
+    use crate::arena::{Arena, Processor, each_format, pfn};
+    use hotmem_pgtable::StopReason;
 
     const BASE: u64 = 0xffff_f000_0000_0000;
     const USED: Attributes = Attributes::KERNEL_DATA;
     const UNUSED: Attributes = Attributes::UNUSED_KERNEL_DATA;
 
-    type ArenaWindow<'a> = Window<'a, &'a Arena, fn(Flush)>;
+    type ArenaWindow<'a, F> = Window<'a, &'a Arena, Processor<'a, F>>;
 
     /// Returns a window of 512 GiB.
-    fn window(arena: &Arena) -> ArenaWindow<'_> {
+    fn window<F: Format>(arena: &Arena) -> ArenaWindow<'_, F> {
         let area = Area::new(BASE, Bytes::gib(512)).unwrap();
-        Window::new(arena, arena.root(), area, |_| {}, Box::leak(Box::new(Batch::new())))
+        let batch = Box::leak(Box::new(Batch::new()));
+        Window::new(arena, arena.root(), area, Processor::new(arena), batch)
     }
 
     #[test]
     fn each_page_maps_its_own_frame() {
-        let arena = Arena::new(12);
-        let mut window = window(&arena);
-        let all = window.pages();
-        let pages = [0, 1, 511, 512, 512 * 512 - 1, 512 * 512, all - 1];
-        for (frame, &page) in (1000..).zip(&pages) {
-            assert_eq!(window.frame(page), None);
-            window.map(page, pfn(frame), UNUSED, || arena.frame()).unwrap();
-            assert_eq!(window.page_of(window.address(page) + 4095), Some(page));
+        fn check<F: Format>() {
+            let arena = Arena::new(12);
+            let mut window = window::<F>(&arena);
+            let all = window.pages();
+            let pages = [0, 1, 511, 512, 512 * 512 - 1, 512 * 512, all - 1];
+            for (frame, &page) in (1000..).zip(&pages) {
+                assert_eq!(window.frame(page), None);
+                window.map(page, pfn(frame), UNUSED, || arena.frame()).unwrap();
+                assert_eq!(window.page_of(window.address(page) + 4095), Some(page));
+            }
+            // One L3 table serves all pages. Pages 0, 512 * 512 and `all - 1` need an L2 and an L1
+            // table each. Pages 512 and 512 * 512 - 1 need one more L1 table each.
+            assert_eq!(arena.used_frames().len(), 1 + 3 * 2 + 2);
+            for (frame, &page) in (1000..).zip(&pages) {
+                assert_eq!(window.frame(page), Some(pfn(frame)), "page {page}");
+            }
+            assert_eq!((window.frame(2), window.frame(all)), (None, None));
+            for beyond in [all, u64::MAX] {
+                let refused = window.map(beyond, pfn(1), UNUSED, || None);
+                assert_eq!(refused, Err(WindowError::NoSuchPage(beyond)));
+            }
+            assert_eq!((window.page_of(BASE - 1), window.page_of(u64::MAX)), (None, None));
         }
-        // One L3 table serves all pages. Pages 0, 512 * 512 and `all - 1` need an L2 and an L1
-        // table each. Pages 512 and 512 * 512 - 1 need one more L1 table each.
-        assert_eq!(arena.used_frames().len(), 1 + 3 * 2 + 2);
-        for (frame, &page) in (1000..).zip(&pages) {
-            assert_eq!(window.frame(page), Some(pfn(frame)), "page {page}");
-        }
-        assert_eq!((window.frame(2), window.frame(all)), (None, None));
-        for beyond in [all, u64::MAX] {
-            let refused = window.map(beyond, pfn(1), UNUSED, || None);
-            assert_eq!(refused, Err(WindowError::NoSuchPage(beyond)));
-        }
-        assert_eq!((window.page_of(BASE - 1), window.page_of(u64::MAX)), (None, None));
+        each_format!(check);
     }
 
     #[test]
     fn pages_are_moved_pinned_and_unmapped() {
-        let arena = Arena::new(12);
-        let mut window = window(&arena);
-        for page in 0..3 {
-            window.map(page, pfn(100 + page), USED, || arena.frame()).unwrap();
+        fn check<F: Format>() {
+            let arena = Arena::new(12);
+            let mut window = window::<F>(&arena);
+            for page in 0..3 {
+                window.map(page, pfn(100 + page), USED, || arena.frame()).unwrap();
+            }
+            window.pin(1, true);
+            let moved = window.move_pages([1, 2], |moving| {
+                assert_eq!(moving.page(1).unwrap().entry.frame(Level::L1), Some(pfn(102)));
+                assert!(moving.place(1, pfn(200)));
+            });
+            assert_eq!(moved, Ok(()));
+            let refused = window.move_pages([0, 3], |_| unreachable!("page 3 has no frame"));
+            assert!(matches!(refused, Err(MoveError::Refused(_))), "{refused:?}");
+            let frames = [0, 1, 2].map(|page| window.frame(page).unwrap().number());
+            assert_eq!(frames, [100, 101, 200]);
+            assert!(window.is_pinned(1) && !window.is_pinned(2));
+            window.pin(1, false);
+            assert!(!window.is_pinned(1));
+            assert_eq!([2, 2].map(|page| window.take_dirty(page)), [true, false]);
+            let mut unmapped = Vec::new();
+            window.unmap(0..3, |run| unmapped.push(run.frames().unwrap()));
+            assert_eq!(
+                unmapped,
+                [(100, 2), (200, 1)].map(|(first, frames)| {
+                    hotmem_addr::PfnRange::with_len(pfn(first), frames).unwrap()
+                })
+            );
+            window.unmap(0..3, |_| panic!("pages 0 to 2 are unmapped already"));
+            // Pinning a page that is not mapped does nothing.
+            window.pin(2, true);
+            assert_eq!((window.frame(2), window.is_pinned(2)), (None, false));
         }
-        window.pin(1, true);
-        let moved = window.move_pages([1, 2], |moving| {
-            assert_eq!(moving.page(1).unwrap().entry.frame(Level::L1), Some(pfn(102)));
-            assert!(moving.place(1, pfn(200)));
-        });
-        assert_eq!(moved, Ok(()));
-        let refused = window.move_pages([0, 3], |_| unreachable!("page 3 has no frame"));
-        assert!(matches!(refused, Err(MoveError::Refused(_))), "{refused:?}");
-        let frames = [0, 1, 2].map(|page| window.frame(page).unwrap().number());
-        assert_eq!(frames, [100, 101, 200]);
-        assert!(window.is_pinned(1) && !window.is_pinned(2));
-        window.pin(1, false);
-        assert!(!window.is_pinned(1));
-        assert_eq!([2, 2].map(|page| window.take_dirty(page)), [true, false]);
-        let mut unmapped = Vec::new();
-        window.unmap(0..3, |run| unmapped.push(run.frames().unwrap()));
-        assert_eq!(
-            unmapped,
-            [(100, 2), (200, 1)].map(|(first, frames)| {
-                hotmem_addr::PfnRange::with_len(pfn(first), frames).unwrap()
-            })
-        );
-        window.unmap(0..3, |_| panic!("pages 0 to 2 are unmapped already"));
-        // Pinning a page that is not mapped does nothing.
-        window.pin(2, true);
-        assert_eq!((window.frame(2), window.is_pinned(2)), (None, false));
+        each_format!(check);
     }
 
     #[test]
     fn a_page_is_not_mapped_if_a_table_cannot_be_allocated() {
-        let arena = Arena::new(12);
-        let mut window = window(&arena);
-        let reason = StopReason::NoTableFrame(Entry::EMPTY);
-        let refused =
-            Err(WindowError::Tables(Stopped { address: BASE + 0x3000, reason, is_flushed: true }));
-        assert_eq!(window.map(3, pfn(100), UNUSED, || None), refused);
-        let mut one_table = [arena.frame(), None].into_iter();
-        assert_eq!(window.map(3, pfn(100), UNUSED, || one_table.next().flatten()), refused);
-        assert_eq!(window.frame(3), None);
-        window.map(3, pfn(100), UNUSED, || arena.frame()).unwrap();
-        assert_eq!(window.frame(3), Some(pfn(100)));
+        fn check<F: Format>() {
+            let arena = Arena::new(12);
+            let mut window = window::<F>(&arena);
+            let reason = StopReason::NoTableFrame(Entry::EMPTY);
+            let refused = Err(WindowError::Tables(Stopped {
+                address: BASE + 0x3000,
+                reason,
+                is_flushed: true,
+            }));
+            assert_eq!(window.map(3, pfn(100), UNUSED, || None), refused);
+            let mut one_table = [arena.frame(), None].into_iter();
+            assert_eq!(window.map(3, pfn(100), UNUSED, || one_table.next().flatten()), refused);
+            assert_eq!(window.frame(3), None);
+            window.map(3, pfn(100), UNUSED, || arena.frame()).unwrap();
+            assert_eq!(window.frame(3), Some(pfn(100)));
+        }
+        each_format!(check);
     }
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::area::Area;
-use crate::arena::{Arena, pfn};
+use crate::arena::{Arena, Processor, each_format, pfn};
 use hotmem_addr::{Bytes, geometry::FRAME_SIZE};
 
 const BASE: u64 = 0xffff_f400_0000_0000;
@@ -14,23 +14,23 @@ struct FreedTables {
     freed_tables: Vec<u64>,
 }
 
-type Map<'a> = DescriptorMap<&'a Arena, &'a Arena>;
+type Map<'a, F> = DescriptorMap<&'a Arena, Processor<'a, F>>;
 
 impl FreedTables {
     /// Returns an empty record, and a descriptor map whose tables lie in `arena`.
-    fn with_map(arena: &Arena) -> (FreedTables, Map<'_>) {
+    fn with_map<F: Format>(arena: &Arena) -> (FreedTables, Map<'_, F>) {
         let layout = DescriptorLayout::new(Area::new(BASE, BYTES).unwrap(), Bytes(64)).unwrap();
         (
             FreedTables { freed_tables: Vec::new() },
-            DescriptorMap::new(arena, arena.root(), layout, arena),
+            DescriptorMap::new(arena, arena.root(), layout, Processor::new(arena)),
         )
     }
 
     /// Unmaps pages. Returns the frames that backed the pages, in the order of the callbacks.
-    fn unmap(
+    fn unmap<F: Format>(
         &mut self,
         arena: &Arena,
-        map: &mut Map<'_>,
+        map: &mut Map<'_, F>,
         pages: Range<u64>,
     ) -> Vec<(PfnRange, Access)> {
         let mut frames = Vec::new();
@@ -58,85 +58,104 @@ fn pfn_range(start: u64, frames: u64) -> PfnRange {
 
 #[test]
 fn a_run_has_large_pages_in_its_middle() {
-    let arena = Arena::new(13);
-    let (mut tables, mut map) = FreedTables::with_map(&arena);
-    // The range fills two small pages, two large pages and three small pages.
-    let frames = pfn_range(512 * 9 - 2, 2 + 1024 + 3);
-    map.map(510, frames, || arena.frame()).unwrap();
-    // An L3 and an L2 table, and an L1 table for the small pages at each end.
-    assert_eq!(arena.used_frames().len(), 2 + 2);
-    for offset in [0, 1, 2, 500, 1025, 1026, 1028] {
+    fn check<F: Format>() {
+        let arena = Arena::new(13);
+        let (mut tables, mut map) = FreedTables::with_map::<F>(&arena);
+        // The range fills two small pages, two large pages and three small pages.
+        let frames = pfn_range(512 * 9 - 2, 2 + 1024 + 3);
+        map.map(510, frames, || arena.frame()).unwrap();
+        // An L3 and an L2 table, and an L1 table for the small pages at each end.
+        assert_eq!(arena.used_frames().len(), 2 + 2);
+        for offset in [0, 1, 2, 500, 1025, 1026, 1028] {
+            assert_eq!(
+                map.frame(510 + offset),
+                Some((pfn(512 * 9 - 2 + offset), Access::Write)),
+                "{offset}"
+            );
+        }
+        assert_eq!((map.frame(509), map.frame(510 + 1029)), (None, None));
         assert_eq!(
-            map.frame(510 + offset),
-            Some((pfn(512 * 9 - 2 + offset), Access::Write)),
-            "{offset}"
+            map.map(512, pfn_range(1, 1), || None),
+            Err(DescriptorMapError::AlreadyMapped(512))
         );
-    }
-    assert_eq!((map.frame(509), map.frame(510 + 1029)), (None, None));
-    assert_eq!(map.map(512, pfn_range(1, 1), || None), Err(DescriptorMapError::AlreadyMapped(512)));
-    assert_eq!(map.map(511, pfn_range(1, 1), || None), Err(DescriptorMapError::AlreadyMapped(511)));
+        assert_eq!(
+            map.map(511, pfn_range(1, 1), || None),
+            Err(DescriptorMapError::AlreadyMapped(511))
+        );
 
-    assert_eq!(tables.unmap(&arena, &mut map, 510..510 + 1029), [(frames, Access::Write)]);
-    assert_eq!(map.frame(512), None);
-    tables.freed_tables.sort_unstable();
-    assert_eq!(tables.freed_tables, arena.used_frames());
-    assert!(arena.is_empty());
+        assert_eq!(tables.unmap(&arena, &mut map, 510..510 + 1029), [(frames, Access::Write)]);
+        assert_eq!(map.frame(512), None);
+        tables.freed_tables.sort_unstable();
+        assert_eq!(tables.freed_tables, arena.used_frames());
+        assert!(arena.is_empty());
+    }
+    each_format!(check);
 }
 
 #[test]
 fn one_shared_frame_backs_many_pages() {
-    let arena = Arena::new(13);
-    let (mut tables, mut map) = FreedTables::with_map(&arena);
-    let shared = pfn(77);
-    let backing = |page: u64| match page % 8 {
-        0 => (page, pfn(1000 + page / 8), Access::Write),
-        _ => (page, shared, Access::Read),
-    };
-    map.map_each((8..24).map(backing), || arena.frame()).unwrap();
-    assert_eq!(map.frame(8), Some((pfn(1001), Access::Write)));
-    assert_eq!(map.frame(15), Some((shared, Access::Read)));
-    assert_eq!(map.frame(16), Some((pfn(1002), Access::Write)));
-    assert_eq!(map.frame(24), None);
-    let unmapped = tables.unmap(&arena, &mut map, 0..64);
-    let unshared: Vec<_> = unmapped.iter().filter(|(_, access)| *access == Access::Write).collect();
-    assert_eq!(
-        unshared,
-        [&(pfn_range(1001, 1), Access::Write), &(pfn_range(1002, 1), Access::Write)]
-    );
-    let shared_pages = unmapped.iter().filter(|&&(frames, _)| frames == pfn_range(77, 1));
-    assert_eq!(shared_pages.count(), 14);
+    fn check<F: Format>() {
+        let arena = Arena::new(13);
+        let (mut tables, mut map) = FreedTables::with_map::<F>(&arena);
+        let shared = pfn(77);
+        let backing = |page: u64| match page % 8 {
+            0 => (page, pfn(1000 + page / 8), Access::Write),
+            _ => (page, shared, Access::Read),
+        };
+        map.map_each((8..24).map(backing), || arena.frame()).unwrap();
+        assert_eq!(map.frame(8), Some((pfn(1001), Access::Write)));
+        assert_eq!(map.frame(15), Some((shared, Access::Read)));
+        assert_eq!(map.frame(16), Some((pfn(1002), Access::Write)));
+        assert_eq!(map.frame(24), None);
+        let unmapped = tables.unmap(&arena, &mut map, 0..64);
+        let unshared: Vec<_> =
+            unmapped.iter().filter(|(_, access)| *access == Access::Write).collect();
+        assert_eq!(
+            unshared,
+            [&(pfn_range(1001, 1), Access::Write), &(pfn_range(1002, 1), Access::Write)]
+        );
+        let shared_pages = unmapped.iter().filter(|&&(frames, _)| frames == pfn_range(77, 1));
+        assert_eq!(shared_pages.count(), 14);
+    }
+    each_format!(check);
 }
 
 #[test]
 fn unmapping_leaves_the_pages_of_neighbours_mapped() {
-    let arena = Arena::new(13);
-    let (mut tables, mut map) = FreedTables::with_map(&arena);
-    map.map(100, pfn_range(5000, 8), || arena.frame()).unwrap();
-    map.map(108, pfn_range(9000, 8), || arena.frame()).unwrap();
-    assert_eq!(arena.used_frames().len(), 3);
-    assert_eq!(tables.unmap(&arena, &mut map, 100..108), [(pfn_range(5000, 8), Access::Write)]);
-    assert_eq!(map.frame(108), Some((pfn(9000), Access::Write)));
-    assert!(tables.freed_tables.is_empty());
-    assert_eq!(tables.unmap(&arena, &mut map, 108..116), [(pfn_range(9000, 8), Access::Write)]);
-    assert_eq!(tables.freed_tables.len(), 3);
-    let all = 0..map.layout().pages();
-    assert_eq!(tables.unmap(&arena, &mut map, all), []);
+    fn check<F: Format>() {
+        let arena = Arena::new(13);
+        let (mut tables, mut map) = FreedTables::with_map::<F>(&arena);
+        map.map(100, pfn_range(5000, 8), || arena.frame()).unwrap();
+        map.map(108, pfn_range(9000, 8), || arena.frame()).unwrap();
+        assert_eq!(arena.used_frames().len(), 3);
+        assert_eq!(tables.unmap(&arena, &mut map, 100..108), [(pfn_range(5000, 8), Access::Write)]);
+        assert_eq!(map.frame(108), Some((pfn(9000), Access::Write)));
+        assert!(tables.freed_tables.is_empty());
+        assert_eq!(tables.unmap(&arena, &mut map, 108..116), [(pfn_range(9000, 8), Access::Write)]);
+        assert_eq!(tables.freed_tables.len(), 3);
+        let all = 0..map.layout().pages();
+        assert_eq!(tables.unmap(&arena, &mut map, all), []);
+    }
+    each_format!(check);
 }
 
 #[test]
 fn refuses_pages_beyond_its_end_and_pages_without_a_table() {
-    let arena = Arena::new(13);
-    let (mut tables, mut map) = FreedTables::with_map(&arena);
-    let last = map.layout().pages() - 1;
-    assert_eq!(map.map(last, pfn_range(1, 1), || None), Err(DescriptorMapError::NoFrame(last)));
-    let beyond = map.map(last, pfn_range(1000, 2), || arena.frame());
-    assert_eq!(beyond, Err(DescriptorMapError::NoSuchPage(last + 1)));
-    assert_eq!(
-        tables.unmap(&arena, &mut map, last..last + 2),
-        [(pfn_range(1000, 1), Access::Write)]
-    );
-    assert_eq!(tables.freed_tables.len(), 3);
-    assert!(arena.is_empty());
+    fn check<F: Format>() {
+        let arena = Arena::new(13);
+        let (mut tables, mut map) = FreedTables::with_map::<F>(&arena);
+        let last = map.layout().pages() - 1;
+        assert_eq!(map.map(last, pfn_range(1, 1), || None), Err(DescriptorMapError::NoFrame(last)));
+        let beyond = map.map(last, pfn_range(1000, 2), || arena.frame());
+        assert_eq!(beyond, Err(DescriptorMapError::NoSuchPage(last + 1)));
+        assert_eq!(
+            tables.unmap(&arena, &mut map, last..last + 2),
+            [(pfn_range(1000, 1), Access::Write)]
+        );
+        assert_eq!(tables.freed_tables.len(), 3);
+        assert!(arena.is_empty());
+    }
+    each_format!(check);
 }
 
 #[test]
@@ -169,4 +188,29 @@ fn descriptors_of_sizes_that_are_out_of_range_or_share_pages_are_refused() {
             layout.pages_of(pfn_range(0, 512)).end
         );
     }
+}
+
+#[test]
+fn hidden_pages_keep_their_frames_and_are_published_when_they_are_shown() {
+    fn check<F: Format>() {
+        let arena = Arena::new(13);
+        let (_, mut map) = FreedTables::with_map::<F>(&arena);
+        // A large page, and a small one.
+        map.map(512, pfn_range(512, 513), || arena.frame()).unwrap();
+        let pages = 512..512 + 513;
+        let frames = [512, 513, 1023, 1024].map(|page| map.frame(page));
+        assert!(frames.iter().all(Option::is_some));
+        map.hide(pages.clone());
+        assert_eq!([512, 513, 1023, 1024].map(|page| map.frame(page)), [None; 4]);
+        assert!(map.is_large(512) && !map.is_large(1024) && !map.is_large(0));
+        let again = map.map(512, pfn_range(512, 1), || None);
+        assert_eq!(again, Err(DescriptorMapError::AlreadyMapped(512)));
+        arena.published.set(None);
+        map.show(pages);
+        assert_eq!([512, 513, 1023, 1024].map(|page| map.frame(page)), frames);
+        let published = arena.published.get().unwrap();
+        let expected = (BASE + 512 * FRAME_SIZE, Bytes(513 * FRAME_SIZE));
+        assert_eq!((published.start(), published.bytes()), expected);
+    }
+    each_format!(check);
 }

@@ -3,13 +3,14 @@
 
 use super::*;
 use crate::area::Area;
-use crate::arena::{Arena, pfn};
+use crate::arena::{Arena, Processor, pfn};
 use hotmem_addr::{Bytes, geometry::PAGEBLOCK_FRAMES};
+use hotmem_pgtable::X86_64;
 use std::collections::BTreeSet;
 
 const BLOCK_FRAMES: u64 = PAGEBLOCK_FRAMES as u64;
 
-type Map<'a> = DescriptorMap<&'a Arena, &'a Arena>;
+type Map<'a> = DescriptorMap<&'a Arena, Processor<'a, X86_64>>;
 
 /// Frames for tables and for descriptors.
 struct Memory<'a> {
@@ -26,7 +27,7 @@ impl<'a> Memory<'a> {
     fn descriptors(&self, bytes: u64) -> Map<'a> {
         let area = Area::new(0xffff_f400_0000_0000, Bytes::gib(4096)).unwrap();
         let layout = DescriptorLayout::new(area, Bytes(bytes)).unwrap();
-        DescriptorMap::new(self.arena, self.arena.root(), layout, self.arena)
+        DescriptorMap::new(self.arena, self.arena.root(), layout, Processor::new(self.arena))
     }
 
     /// Maps the descriptors of `range` with at most as many frames as `frames_needed` returns.
