@@ -1,9 +1,15 @@
 //! Accesses mapped registers by a pointer.
+//!
+//! On aarch64, the compiler may turn a volatile access into an instruction that a hypervisor cannot
+//! decode when the access traps, such as one with a post-index. safe-mmio accesses registers by
+//! instructions that it can decode.
 
 #![allow(unsafe_code)]
 
 use super::registers::{Registers, Width};
 use core::ptr::NonNull;
+use safe_mmio::UniqueMmioPointer;
+use safe_mmio::fields::ReadWrite;
 
 /// Mapped registers, for kernels whose code may use pointers to registers.
 #[derive(Debug)]
@@ -31,7 +37,7 @@ impl Mmio {
     ///
     /// # Panics
     /// Panics if the access does not lie inside the registers, or is not aligned.
-    fn pointer(&self, offset: usize, width: Width) -> *mut u8 {
+    fn pointer(&self, offset: usize, width: Width) -> NonNull<u8> {
         let end = offset.checked_add(width.bytes());
         assert!(
             end.is_some_and(|end| end <= self.len),
@@ -43,20 +49,28 @@ impl Mmio {
             "offset {offset} is not aligned to the access"
         );
         // SAFETY: the assertion ensures that `offset` is less than `self.len`.
-        unsafe { self.start.add(offset) }.as_ptr()
+        unsafe { self.start.add(offset) }
     }
 }
 
 impl Registers for Mmio {
     fn read(&self, offset: usize, width: Width) -> u32 {
         let register = self.pointer(offset, width);
-        // SAFETY: `pointer` has checked that the access lies in the registers and is aligned, and the
-        // read is volatile.
+        // SAFETY: `pointer` has checked that the access lies in the registers and is aligned. By the
+        // contract of `new`, nothing else uses the registers.
         unsafe {
             match width {
-                Width::OneByte => register.read_volatile().into(),
-                Width::TwoBytes => u16::from_le(register.cast::<u16>().read_volatile()).into(),
-                Width::FourBytes => u32::from_le(register.cast::<u32>().read_volatile()),
+                Width::OneByte => {
+                    UniqueMmioPointer::<ReadWrite<u8>>::new(register.cast()).read().into()
+                }
+                Width::TwoBytes => {
+                    let mut register = UniqueMmioPointer::<ReadWrite<u16>>::new(register.cast());
+                    u16::from_le(register.read()).into()
+                }
+                Width::FourBytes => {
+                    let mut register = UniqueMmioPointer::<ReadWrite<u32>>::new(register.cast());
+                    u32::from_le(register.read())
+                }
             }
         }
     }
@@ -64,13 +78,21 @@ impl Registers for Mmio {
     #[allow(clippy::cast_possible_truncation, reason = "only the lower bytes are written")]
     fn write(&mut self, offset: usize, width: Width, value: u32) {
         let register = self.pointer(offset, width);
-        // SAFETY: `pointer` has checked that the access lies in the registers and is aligned, and the
-        // write is volatile.
+        // SAFETY: `pointer` has checked that the access lies in the registers and is aligned. By the
+        // contract of `new`, nothing else uses the registers.
         unsafe {
             match width {
-                Width::OneByte => register.write_volatile(value as u8),
-                Width::TwoBytes => register.cast::<u16>().write_volatile((value as u16).to_le()),
-                Width::FourBytes => register.cast::<u32>().write_volatile(value.to_le()),
+                Width::OneByte => {
+                    UniqueMmioPointer::<ReadWrite<u8>>::new(register.cast()).write(value as u8);
+                }
+                Width::TwoBytes => {
+                    let mut register = UniqueMmioPointer::<ReadWrite<u16>>::new(register.cast());
+                    register.write((value as u16).to_le());
+                }
+                Width::FourBytes => {
+                    let mut register = UniqueMmioPointer::<ReadWrite<u32>>::new(register.cast());
+                    register.write(value.to_le());
+                }
             }
         }
     }
