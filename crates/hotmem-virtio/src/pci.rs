@@ -5,6 +5,7 @@
 //! whose code may use such pointers use [`Mmio`], an implementation of [`Registers`].
 
 mod capabilities;
+mod ecam;
 mod error;
 mod mmio;
 mod registers;
@@ -16,25 +17,29 @@ pub use registers::{Registers, Width};
 pub use transport::PciTransport;
 
 use capabilities::Capabilities;
-use core::ops::Range;
+use core::ops::{Range, RangeInclusive};
 use core::ptr::NonNull;
+use ecam::{BUS_BYTES, Ecam};
 use virtio_drivers::transport::DeviceType;
 use virtio_drivers::transport::pci::VIRTIO_VENDOR_ID;
-use virtio_drivers::transport::pci::bus::{Cam, ConfigurationAccess, DeviceFunction, MmioCam};
+use virtio_drivers::transport::pci::bus::{ConfigurationAccess, DeviceFunction};
 
-/// Finds the first device of this kind, and calls `map` with the physical addresses of the device's
-/// registers, once for each BAR that has some. Returns `None` if no such device exists.
+/// Finds the first device of this kind on these buses, and calls `map` with the addresses of the
+/// device's registers, once for each BAR that has some. Returns `None` if no such device exists. On
+/// machines whose host bridge translates addresses, the addresses are those of the bus.
 ///
-/// The firmware must have assigned addresses to BARs and numbers to buses.
+/// BARs must have addresses, and buses must have numbers, by the firmware or by the kernel. The
+/// configuration space of other buses is not accessed.
 ///
 /// # Errors
 /// [`PciError`].
 pub fn find<C: ConfigurationAccess, R: Registers>(
     config: &mut C,
+    buses: RangeInclusive<u8>,
     kind: DeviceType,
     map: impl FnMut(Range<u64>) -> Option<R>,
 ) -> Result<Option<PciTransport<R>>, PciError> {
-    let Some(function) = functions().find(|&function| is_kind(config, function, kind)) else {
+    let Some(function) = functions(buses).find(|&function| is_kind(config, function, kind)) else {
         return Ok(None);
     };
     // Write zeros to the upper half, the status register, because writing ones clears its bits.
@@ -45,25 +50,28 @@ pub fn find<C: ConfigurationAccess, R: Registers>(
 }
 
 /// Finds the first device of this kind as [`find`] does, by the memory-mapped configuration space
-/// of PCI Express (ECAM). This is for kernels whose code may use pointers to registers. `map`
-/// returns the address at which it has mapped the registers.
+/// of PCI Express (ECAM), which has 1 MiB for each of `buses`. This is for kernels whose code may use
+/// pointers to registers. `map` returns the address at which it has mapped the registers.
 ///
 /// # Errors
 /// [`PciError`].
 ///
 /// # Safety
-/// The configuration space is mapped uncached at the 256 MiB that start at `ecam`, and nothing else
-/// uses it during the call. Each pointer that `map` returns satisfies the requirements of
+/// The configuration space of the first of `buses` begins at `ecam`, and is followed by those of the
+/// other buses. All are mapped uncached, and nothing else uses them during the call. `ecam` is a
+/// multiple of 4. Each pointer that `map` returns satisfies the requirements of
 /// [`Mmio::new`] for the whole range that was passed to `map`.
 #[allow(unsafe_code)]
 pub unsafe fn find_mapped(
-    ecam: *mut u8,
+    ecam: NonNull<u8>,
+    buses: RangeInclusive<u8>,
     kind: DeviceType,
     mut map: impl FnMut(Range<u64>) -> Option<NonNull<u8>>,
 ) -> Result<Option<PciTransport<Mmio>>, PciError> {
-    // SAFETY: the caller promises that `ecam` points to the mapped configuration space.
-    let mut config = unsafe { MmioCam::new(ecam, Cam::Ecam) };
-    find(&mut config, kind, |registers| {
+    // SAFETY: the caller promises that `ecam` points to the mapped configuration space of `buses`.
+    let space = unsafe { Mmio::new(ecam, buses.clone().count() * BUS_BYTES) };
+    let mut config = Ecam::new(space, buses.clone());
+    find(&mut config, buses, kind, |registers| {
         let len = usize::try_from(registers.end - registers.start).ok()?;
         let start = map(registers)?;
         // SAFETY: the caller promises that `start` is as `Mmio::new` requires.
@@ -81,11 +89,10 @@ const FIRST_ID: u16 = 0x1040;
 /// version 1.
 const TRANSITIONAL_BALLOON: u16 = 0x1002;
 
-/// Iterates over function 0 of every possible PCI device. The other functions are not needed,
-/// because a virtio device has one function.
-fn functions() -> impl Iterator<Item = DeviceFunction> {
-    (0..=u8::MAX)
-        .flat_map(|bus| (0..32).map(move |device| DeviceFunction { bus, device, function: 0 }))
+/// Iterates over function 0 of every possible PCI device on these buses. The other functions are not
+/// needed, because a virtio device has one function.
+fn functions(buses: RangeInclusive<u8>) -> impl Iterator<Item = DeviceFunction> {
+    buses.flat_map(|bus| (0..32).map(move |device| DeviceFunction { bus, device, function: 0 }))
 }
 
 /// Returns whether this function is a virtio device of this kind.

@@ -2,7 +2,7 @@
 
 use crate::wakeup;
 use axalloc::{UsageKind, global_allocator};
-use axconfig::devices::PCI_ECAM_BASE;
+use axconfig::devices::{PCI_BUS_END, PCI_ECAM_BASE};
 use axhal::mem::{phys_to_virt, virt_to_phys};
 use core::ops::Range;
 use core::ptr::{NonNull, with_exposed_provenance_mut};
@@ -16,10 +16,12 @@ pub type Transport = PciTransport<Mmio>;
 
 /// Finds the first device of this kind, and maps its registers. Returns `None` if there is none.
 pub fn find(kind: DeviceType) -> Option<Transport> {
-    let ecam = phys_to_virt(PCI_ECAM_BASE.into()).as_mut_ptr();
-    // SAFETY: ArceOS maps the configuration space at `PCI_ECAM_BASE`, and does not use it itself.
+    let ecam = NonNull::new(phys_to_virt(PCI_ECAM_BASE.into()).as_mut_ptr())?;
+    let buses = 0..=u8::try_from(PCI_BUS_END).expect("a bus number has 8 bits");
+    // SAFETY: ArceOS maps the configuration space of these buses at `PCI_ECAM_BASE`, and does not use
+    // it itself.
     // Only the transport that is returned uses the device's registers.
-    let found = unsafe { find_mapped(ecam, kind, map) }.expect("the device is of virtio 1.0")?;
+    let found = unsafe { find_mapped(ecam, buses, kind, map) }.expect("the device is of virtio 1.0")?;
     found.interrupt_line().into_iter().for_each(wakeup::listen);
     Some(found)
 }

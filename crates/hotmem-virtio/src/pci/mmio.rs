@@ -33,6 +33,15 @@ impl Mmio {
         Mmio { start, len }
     }
 
+    /// Returns a second value for the same registers.
+    ///
+    /// # Safety
+    /// The caller uses the second value only to read registers whose value does not change and whose
+    /// reads have no effect.
+    pub(super) unsafe fn alias(&self) -> Mmio {
+        Mmio { ..*self }
+    }
+
     /// Returns a pointer to the register at `offset`.
     ///
     /// # Panics

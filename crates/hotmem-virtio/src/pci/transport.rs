@@ -16,7 +16,9 @@ pub struct PciTransport<R: Registers> {
     kind: DeviceType,
     locations: Capabilities,
     bars: [Option<R>; 6],
+    function: DeviceFunction,
     interrupt_line: Option<u8>,
+    interrupt_pin: Option<u8>,
     /// The entry of the MSI-X table for all events, if any.
     vector: Option<u16>,
     /// Whether the device has not mapped an event to the entry.
@@ -46,6 +48,10 @@ const LAST_BAR: u8 = 5;
 /// the device has no interrupt line.
 const INTERRUPT: u8 = 0x3c;
 const UNKNOWN_LINE: u8 = 0xff;
+/// The register's value after a reset. Input 0 of a PC is the timer's, so no firmware assigns it.
+const UNASSIGNED_LINE: u8 = 0;
+/// INTD.
+const LAST_PIN: u8 = 4;
 const IO_SPACE: u32 = 1;
 const TYPE_MASK: u32 = 3 << 1;
 const TYPE_64_BIT: u32 = 2 << 1;
@@ -69,23 +75,43 @@ impl<R: Registers> PciTransport<R> {
             }
         }
         let [line, pin, ..] = config.read_word(function, INTERRUPT).to_le_bytes();
-        let interrupt_line = (pin != 0 && line != UNKNOWN_LINE).then_some(line);
+        let interrupt_pin = Some(pin).filter(|pin| (1..=LAST_PIN).contains(pin));
+        let is_assigned = line != UNKNOWN_LINE && line != UNASSIGNED_LINE;
+        let interrupt_line = interrupt_pin.and(is_assigned.then_some(line));
         Ok(PciTransport {
             kind,
             locations,
             bars,
+            function,
             interrupt_line,
+            interrupt_pin,
             vector: None,
             refuses_vector: false,
         })
     }
 
     /// Returns the number of the device's interrupt line, as the firmware has assigned it, or
-    /// `None` if the device has no line. On a PC this is the number of an input of the interrupt
-    /// controllers. The device uses the line unless the kernel enables MSI-X.
+    /// `None` if the device has no line or the firmware has assigned none. On a PC this is the number
+    /// of an input of the interrupt controllers. On machines with a device tree nobody assigns the
+    /// number; there, [`interrupt_pin`](Self::interrupt_pin) selects the line. The device uses the
+    /// line unless the kernel enables MSI-X.
     #[must_use]
     pub const fn interrupt_line(&self) -> Option<u8> {
         self.interrupt_line
+    }
+
+    /// Returns the device's interrupt pin: 1 to 4 for INTA to INTD, or `None` if the device has none.
+    /// A device tree maps the pin and the [function](Self::function) to an input of an interrupt
+    /// controller (`interrupt-map`).
+    #[must_use]
+    pub const fn interrupt_pin(&self) -> Option<u8> {
+        self.interrupt_pin
+    }
+
+    /// Returns where the device is on PCI.
+    #[must_use]
+    pub const fn function(&self) -> DeviceFunction {
+        self.function
     }
 
     /// Maps all events of the device to this entry of its MSI-X table, when the device is started. The

@@ -6,14 +6,17 @@ mod host;
 
 use host::{ADDRESS, Bar, Bus, COMMON, DEVICE, ISR, NOTIFY, NOTIFY_OFF_MULTIPLIER};
 use hotmem_virtio::pci::{self, Mmio, PciError, PciTransport, Registers, Width};
+use std::ops::RangeInclusive;
 use std::ptr::NonNull;
 use virtio_drivers::Error;
 use virtio_drivers::transport::{DeviceStatus, DeviceType, InterruptStatus, Transport};
 
+const ALL_BUSES: RangeInclusive<u8> = 0..=u8::MAX;
+
 /// Finds the memory device on this bus. Returns its transport and the mapped BAR.
 fn find(bus: &Bus) -> Result<Option<(PciTransport<Bar>, Bar)>, PciError> {
     let mut mapped = None;
-    let transport = pci::find(&mut bus.clone(), DeviceType::Memory, |range| {
+    let transport = pci::find(&mut bus.clone(), ALL_BUSES, DeviceType::Memory, |range| {
         mapped = Some(Bar::new(range));
         mapped.clone()
     })?;
@@ -54,7 +57,9 @@ fn devices_with_other_ids_are_ignored() {
 fn a_balloon_is_found_by_either_of_its_ids() {
     for id in [0x1002, 0x1045] {
         let mut bus = Bus::with(id, 0, 1);
-        let balloon = pci::find(&mut bus, DeviceType::MemoryBalloon, |range| Some(Bar::new(range)));
+        let balloon = pci::find(&mut bus, ALL_BUSES, DeviceType::MemoryBalloon, |range| {
+            Some(Bar::new(range))
+        });
         assert!(balloon.unwrap().is_some(), "{id:#x}");
     }
 }
@@ -79,37 +84,67 @@ fn a_bad_device_is_refused() {
         assert_eq!(find(&bus).map(|_| ()), Err(error), "fault {number}");
     }
     let mut bus = Bus::with(0x1058, 0, 1);
-    let unmapped = pci::find(&mut bus, DeviceType::Memory, |_| None::<Bar>).map(|_| ());
+    let unmapped = pci::find(&mut bus, ALL_BUSES, DeviceType::Memory, |_| None::<Bar>).map(|_| ());
     assert!(matches!(unmapped, Err(PciError::Unmapped(ADDRESS, _))));
 }
 
 #[test]
 fn the_interrupt_line_is_read_from_configuration_space() {
-    for (word, line) in [(0x0000_010b, Some(11)), (0x0000_000b, None), (0x0000_01ff, None)] {
-        let bus = Bus::with(0x1058, 0, 1);
+    for (word, line, pin) in [
+        (0x0000_010b, Some(11), Some(1)),
+        (0x0000_000b, None, None),
+        (0x0000_01ff, None, Some(1)),
+        // Nobody has written the register.
+        (0x0000_0400, None, Some(4)),
+        (0x0000_050b, None, None),
+    ] {
+        let bus = Bus::with(0x1058, 3, 1);
         bus.change(|words| words[0x3c / 4] = word);
-        assert_eq!(find(&bus).unwrap().unwrap().0.interrupt_line(), line, "{word:#x}");
+        let transport = find(&bus).unwrap().unwrap().0;
+        assert_eq!(transport.interrupt_line(), line, "{word:#x}");
+        assert_eq!(transport.interrupt_pin(), pin, "{word:#x}");
+        assert_eq!((transport.function().bus, transport.function().device), (3, 1));
     }
 }
 
 #[test]
 fn a_device_is_found_in_configuration_space_that_is_mapped() {
-    let bus = Bus::with(0x1058, 2, 5);
-    let mut ecam = vec![0_u32; (256 << 20) / 4];
+    let bus = Bus::with(0x1058, 18, 5);
+    // The configuration space of buses 16 to 18, and ordinary memory behind it.
+    let mut ecam = vec![0_u32; (4 << 20) / 4];
     let at = |register: u8| (2 << 20 | 5 << 15 | usize::from(register)) / 4;
     for register in (0..=0xfc).step_by(4) {
         ecam[at(register)] = bus.word(register);
     }
-    let start = ecam.as_mut_ptr().cast();
+    let start = NonNull::new(ecam.as_mut_ptr().cast()).unwrap();
     // SAFETY: the memory exists until the end of the test, and no other code uses it. No BAR is
     // mapped.
-    let find =
-        |kind| unsafe { pci::find_mapped(start, kind, |_| None) }.map(|found| found.is_some());
+    let find_on = |buses, kind| unsafe { pci::find_mapped(start, buses, kind, |_| None) };
+    let find = |kind| find_on(16..=18, kind).map(|found| found.is_some());
+    assert!(find_on(16..=17, DeviceType::Memory).unwrap().is_none(), "bus 18 is not accessed");
     assert_eq!(find(DeviceType::Block), Ok(false));
     // A real device keeps its status when zeroes are written to it. This configuration space is
     // ordinary memory, so the write clears the status, and no list of capabilities is found.
     assert_eq!(find(DeviceType::Memory), Err(PciError::Missing(2)));
     assert_eq!(ecam[at(4)], 6);
+}
+
+#[test]
+fn memory_behind_a_small_configuration_space_is_neither_read_nor_written() {
+    // Memory that looks like a device lies behind the configuration space of one bus.
+    let bus = Bus::with(0x1058, 0, 0);
+    let mut ecam = vec![u32::MAX; (2 << 20) / 4];
+    let behind = (1 << 20) / 4;
+    for register in (0..=0xfc).step_by(4) {
+        ecam[behind + usize::from(register) / 4] = bus.word(register);
+    }
+    let before = ecam.clone();
+    let start = NonNull::new(ecam.as_mut_ptr().cast()).unwrap();
+    // SAFETY: the first MiB exists until the end of the call, and no other code uses it. No BAR is
+    // mapped.
+    let found = unsafe { pci::find_mapped(start, 0..=0, DeviceType::Memory, |_| None) };
+    assert!(found.unwrap().is_none());
+    assert!(ecam == before);
 }
 
 #[test]
