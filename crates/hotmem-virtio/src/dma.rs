@@ -2,6 +2,7 @@
 
 #![allow(unsafe_code)]
 
+use crate::barrier::{order_reads, order_writes};
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU16, Ordering};
 
@@ -109,7 +110,9 @@ impl DmaMemory {
     pub(crate) fn load_index(&self, offset: usize) -> u16 {
         // Acquire pairs with the device's write of the index after the entries that it counts
         // (2.7.8.2).
-        u16::from_le(self.index(offset).load(Ordering::Acquire))
+        let index = self.index(offset).load(Ordering::Acquire);
+        order_reads();
+        u16::from_le(index)
     }
 
     /// Publishes an index to the device. All earlier writes are visible to a device that reads the
@@ -117,6 +120,7 @@ impl DmaMemory {
     pub(crate) fn store_index(&self, offset: usize, value: u16) {
         // Release pairs with the device's read of the index before the entries that it counts
         // (2.7.13.3).
+        order_writes();
         self.index(offset).store(value.to_le(), Ordering::Release);
     }
 

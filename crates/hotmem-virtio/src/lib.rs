@@ -16,6 +16,7 @@
 #[forbid(unsafe_code)]
 mod backoff;
 pub mod balloon;
+mod barrier;
 pub mod dma;
 #[cfg(feature = "virtio-drivers")]
 #[forbid(unsafe_code)]

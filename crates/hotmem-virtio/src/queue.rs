@@ -7,9 +7,9 @@
 //! protocol. The exception is a chain that the device only reads, for which QEMU before 7.0 and
 //! earlier releases of Cloud Hypervisor report the number of bytes that they have read.
 
+use crate::barrier::order_all;
 use crate::dma::DmaMemory;
 use core::fmt;
-use core::sync::atomic::{Ordering, fence};
 
 /// A split virtqueue of at most `SIZE` descriptors. `SIZE` is a power of two, at most 2¹⁵.
 #[derive(Debug)]
@@ -267,8 +267,8 @@ impl<const SIZE: usize> SplitQueue<SIZE> {
     pub fn wants_notification(&self) -> bool {
         // Orders the index that `push` has stored before the read of the flag. The device stores
         // the flag and then reads the index again, so one of the two sees the other's store
-        // (2.7.13.4.1).
-        fence(Ordering::SeqCst);
+        // (2.7.13.4.1). Also orders all that was written to memory before the notification.
+        order_all();
         self.memory.load_index(Self::USED_OFFSET) & NO_NOTIFY == 0
     }
 

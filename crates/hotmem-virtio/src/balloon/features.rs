@@ -22,6 +22,9 @@ bitflags! {
         const PAGE_REPORTING = 1 << 5;
         /// The device follows version 1 of the specification or later.
         const VERSION_1 = 1 << 32;
+        /// The device needs the barriers for a device of the platform, not only those for one that
+        /// is simulated. The driver always uses them.
+        const ORDER_PLATFORM = 1 << 36;
     }
 }
 
@@ -53,7 +56,8 @@ impl Features {
     /// Returns the features of `offered` to accept. `wanted` are the features that the kernel can
     /// use, and `poison` is the value that it writes to free memory.
     ///
-    /// `MUST_TELL_HOST` and `VERSION_1` are accepted whenever the device offers them.
+    /// `MUST_TELL_HOST`, `VERSION_1` and `ORDER_PLATFORM` are accepted whenever the device offers
+    /// them.
     /// `ACCESS_PLATFORM` (6) is never accepted, because requests contain the numbers and addresses
     /// of frames, and nothing translates them for an IOMMU. A device that requires
     /// `ACCESS_PLATFORM` refuses the accepted features, so the driver cannot use it.
@@ -63,7 +67,7 @@ impl Features {
     /// does not offer `PAGE_POISON`.
     #[must_use]
     pub fn accepted(offered: Features, wanted: Features, poison: Poison) -> Features {
-        let always = Features::MUST_TELL_HOST | Features::VERSION_1;
+        let always = Features::MUST_TELL_HOST | Features::VERSION_1 | Features::ORDER_PLATFORM;
         let accepted = offered & ((wanted - Features::PAGE_POISON) | always);
         match poison {
             Poison::None => accepted,
@@ -86,7 +90,10 @@ mod tests {
         assert_eq!(Features::accepted(all, all, Poison::Filled(0)), all);
         assert_eq!(
             Features::accepted(all, Features::PAGE_REPORTING, Poison::None),
-            Features::MUST_TELL_HOST | Features::VERSION_1 | Features::PAGE_REPORTING
+            Features::MUST_TELL_HOST
+                | Features::VERSION_1
+                | Features::ORDER_PLATFORM
+                | Features::PAGE_REPORTING
         );
     }
 

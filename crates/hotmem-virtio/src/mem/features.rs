@@ -19,5 +19,8 @@ bitflags! {
         /// The device accesses memory through the platform (an IOMMU or shared pages), so the
         /// queue's memory must be described by the address that the device sees.
         const ACCESS_PLATFORM = 1 << 33;
+        /// The device needs the barriers for a device of the platform, not only those for one that
+        /// is simulated. The driver always uses them.
+        const ORDER_PLATFORM = 1 << 36;
     }
 }

@@ -136,8 +136,8 @@ fn only_features_in_the_options_are_negotiated() {
     let host = transport::host(Features::all(), QueueNumbering::Dense);
     let options = BalloonOptions { features: Features::PAGE_REPORTING, ..ALL_FEATURES };
     let (mut device, mut memory) = start(&host, options).unwrap();
-    let required = Features::MUST_TELL_HOST | Features::VERSION_1;
-    assert_eq!(host.borrow().negotiated_features, required | Features::PAGE_REPORTING);
+    let always = Features::MUST_TELL_HOST | Features::VERSION_1 | Features::ORDER_PLATFORM;
+    assert_eq!(host.borrow().negotiated_features, always | Features::PAGE_REPORTING);
     // A queue that the device offers has a number even if its feature is not negotiated.
     assert_eq!(device.queues().number(Queue::Reports), Some(4));
     device.poll(NOW, BUDGET, &mut memory);
@@ -439,7 +439,8 @@ fn a_device_that_runs_only_with_all_queues_gets_all_queues() {
         host.borrow_mut().device.config.num_pages = 700;
         let options = BalloonOptions { features: wanted, ..ALL_FEATURES };
         let (mut device, mut memory) = start(&host, options).unwrap();
-        let expected = wanted & !Features::PAGE_POISON | Features::MUST_TELL_HOST;
+        let always = Features::MUST_TELL_HOST | Features::ORDER_PLATFORM;
+        let expected = wanted & !Features::PAGE_POISON | always;
         assert_eq!(host.borrow().negotiated_features, expected);
         assert_eq!(device.poll(NOW, BUDGET, &mut memory), Progress::Idle);
         assert_eq!(host.borrow().device.balloon.len(), 700);

@@ -179,6 +179,17 @@ fn only_offered_features_are_negotiated() {
 }
 
 #[test]
+fn a_device_that_needs_the_barriers_of_the_platform_gets_them() {
+    const ORDER_PLATFORM: Features = Features::from_bits_retain(1 << 36);
+    for vmm in Vmm::each() {
+        let host = host(vmm);
+        host.borrow_mut().offered_features |= ORDER_PLATFORM;
+        start(&host).unwrap();
+        assert!(host.borrow().negotiated_features.contains(ORDER_PLATFORM));
+    }
+}
+
+#[test]
 fn a_torn_configuration_is_read_again() {
     for vmm in Vmm::each() {
         // The device's generation changes in one case and does not change in the other.
