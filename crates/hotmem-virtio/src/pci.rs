@@ -8,11 +8,13 @@ mod capabilities;
 mod ecam;
 mod error;
 mod mmio;
+mod msix;
 mod registers;
 mod transport;
 
 pub use error::PciError;
 pub use mmio::Mmio;
+pub use msix::{Message, MessageError};
 pub use registers::{Registers, Width};
 pub use transport::PciTransport;
 

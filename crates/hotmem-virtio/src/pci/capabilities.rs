@@ -44,7 +44,7 @@ const NOTIFY_STEP: u8 = 16;
 /// The largest number of capabilities that fit in configuration space. A list that is longer has a
 /// cycle.
 const MAX_CAPABILITIES: usize = 48;
-const BAR_COUNT: u8 = 6;
+pub(super) const BAR_COUNT: u8 = 6;
 
 impl Capabilities {
     /// Reads the list of capabilities. If several capabilities describe registers of one kind, the
@@ -94,6 +94,16 @@ impl RegisterLocation {
     pub(super) fn end(&self) -> u64 {
         u64::from(self.offset) + u64::from(self.len)
     }
+}
+
+/// Returns the offset of the first capability with this identifier.
+pub(super) fn find_capability<C: ConfigurationAccess>(
+    config: &C,
+    function: DeviceFunction,
+    id: u8,
+) -> Option<u8> {
+    let has_id = |&offset: &u8| config.read_word(function, offset).to_le_bytes()[0] == id;
+    capability_offsets(config, function).find(has_id)
 }
 
 /// Returns whether the capability at this offset is a virtio capability of this kind.

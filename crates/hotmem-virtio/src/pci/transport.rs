@@ -146,11 +146,22 @@ impl<R: Registers> PciTransport<R> {
         registers.map_or(u32::MAX, |registers| registers.read(bar_offset, width))
     }
 
-    fn write(&mut self, location: RegisterLocation, offset: u32, width: Width, value: u32) {
+    pub(super) fn write(
+        &mut self,
+        location: RegisterLocation,
+        offset: u32,
+        width: Width,
+        value: u32,
+    ) {
         let registers = self.bars.get_mut(usize::from(location.bar)).and_then(Option::as_mut);
         if let Some(registers) = registers {
             registers.write(location.offset as usize + offset as usize, width, value);
         }
+    }
+
+    /// Returns whether the registers of a location are mapped.
+    pub(super) fn is_mapped(&self, location: RegisterLocation) -> bool {
+        location.end() <= self.locations.mapped_bytes(location.bar)
     }
 
     fn read_common(&self, register: u32, width: Width) -> u32 {
@@ -194,7 +205,7 @@ fn width(offset: usize, bytes: usize) -> Width {
 }
 
 /// Returns the address in a BAR, or `None` if the BAR is not a memory BAR or has no address.
-fn bar_address<C: ConfigurationAccess>(
+pub(super) fn bar_address<C: ConfigurationAccess>(
     config: &C,
     function: DeviceFunction,
     bar: u8,

@@ -5,7 +5,9 @@
 mod host;
 
 use host::{ADDRESS, Bar, Bus, COMMON, DEVICE, ISR, NOTIFY, NOTIFY_OFF_MULTIPLIER};
-use hotmem_virtio::pci::{self, Mmio, PciError, PciTransport, Registers, Width};
+use hotmem_virtio::pci::{
+    self, Message, MessageError, Mmio, PciError, PciTransport, Registers, Width,
+};
 use std::ops::RangeInclusive;
 use std::ptr::NonNull;
 use virtio_drivers::Error;
@@ -145,6 +147,72 @@ fn memory_behind_a_small_configuration_space_is_neither_read_nor_written() {
     let found = unsafe { pci::find_mapped(start, 0..=0, DeviceType::Memory, |_| None) };
     assert!(found.unwrap().is_none());
     assert!(ecam == before);
+}
+
+/// Gives the device an MSI-X table of three entries, at this offset of this BAR.
+fn add_msix(bus: &Bus, bar: u32, offset: u32) {
+    bus.change(|words| {
+        words[0x14 / 4] = 0xfd00_0000;
+        // The subsystem, in the place of a BAR 7.
+        words[0x2c / 4] = 0x1100_1af4;
+        words[0x90 / 4] |= 0xa0 << 8;
+        words[0xa0 / 4] = 1 << 30 | 2 << 16 | 0x11;
+        words[0xa4 / 4] = offset | bar;
+    });
+}
+
+const MESSAGE: Message = Message { address: 0x12_fee0_1000, data: 0x41 };
+/// The writes to the words of an entry: the entry is masked until it is complete.
+const ENTRY_WRITES: [(u32, u32); 5] = [(12, 1), (0, 0xfee0_1000), (4, 0x12), (8, 0x41), (12, 0)];
+
+#[test]
+fn a_message_is_set_in_a_table_of_its_own_bar() {
+    let mut bus = Bus::with(0x1058, 0, 3);
+    let (mut transport, _) = find(&bus).unwrap().unwrap();
+    let set =
+        |transport: &mut PciTransport<Bar>, bus: &mut Bus, entry, mapped: &mut Option<Bar>| {
+            transport.set_message(bus, entry, MESSAGE, |range| {
+                *mapped = Some(Bar::new(0..64));
+                assert_eq!(range, 0xfd00_0120..0xfd00_0130);
+                mapped.clone()
+            })
+        };
+    let mut mapped = None;
+    let unsupported = set(&mut transport, &mut bus, 2, &mut mapped);
+    assert_eq!(unsupported, Err(MessageError::Unsupported));
+    add_msix(&bus, 1, 0x100);
+    let missing = set(&mut transport, &mut bus, 3, &mut mapped);
+    assert_eq!((missing, bus.word(0xa0) >> 30), (Err(MessageError::Entries(3)), 1));
+    set(&mut transport, &mut bus, 2, &mut mapped).unwrap();
+    let writes = ENTRY_WRITES.map(|(word, value)| (word, Width::FourBytes, value));
+    assert_eq!(*mapped.unwrap().writes.borrow(), writes);
+    assert_eq!(bus.word(0xa0) >> 30, 2, "enabled, and not masked");
+}
+
+#[test]
+fn a_message_is_set_in_a_table_between_registers_that_are_mapped() {
+    let mut bus = Bus::with(0x1058, 0, 3);
+    add_msix(&bus, 4, 0x2800);
+    let (mut transport, bar) = find(&bus).unwrap().unwrap();
+    let mapped = transport.set_message(&mut bus, 1, MESSAGE, |_| panic!("it is mapped already"));
+    mapped.unwrap();
+    let writes = ENTRY_WRITES.map(|(word, value)| (0x2810 + word, Width::FourBytes, value));
+    assert!(bar.writes.borrow().ends_with(&writes));
+}
+
+#[test]
+fn a_table_without_an_address_or_without_a_mapping_is_refused() {
+    let mut bus = Bus::with(0x1058, 0, 3);
+    let (mut transport, _) = find(&bus).unwrap().unwrap();
+    for (bar, offset, error) in [
+        (7, 0, MessageError::Bar(7)),
+        (2, 0, MessageError::Bar(2)),
+        (1, 0x100, MessageError::Unmapped(0xfd00_0100, 0xfd00_0110)),
+    ] {
+        add_msix(&bus, bar, offset);
+        assert_eq!(transport.set_message(&mut bus, 0, MESSAGE, |_| None), Err(error));
+        assert_eq!(bus.word(0xa0) >> 30, 1, "MSI-X stays disabled");
+    }
 }
 
 #[test]
