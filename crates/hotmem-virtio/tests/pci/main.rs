@@ -154,7 +154,7 @@ fn add_msix(bus: &Bus, bar: u32, offset: u32) {
     bus.change(|words| {
         words[0x14 / 4] = 0xfd00_0000;
         // The subsystem, in the place of a BAR 7.
-        words[0x2c / 4] = 0x1100_1af4;
+        words[0x2c / 4] = 0x1100_1af0;
         words[0x90 / 4] |= 0xa0 << 8;
         words[0xa0 / 4] = 1 << 30 | 2 << 16 | 0x11;
         words[0xa4 / 4] = offset | bar;
