@@ -1,12 +1,9 @@
 //! Names the types of each format, and those of the target's format.
 
-use crate::format;
-
 macro_rules! aliases {
     ($(#[$docs:meta])* $module:ident: $format:ty, { $($exported:item)* }) => {
         $(#[$docs])*
         pub mod $module {
-            use super::format;
             $($exported)*
             /// The format.
             pub type Format = $format;
@@ -36,17 +33,17 @@ macro_rules! aliases {
 
 aliases! {
     /// The format of x86-64, and the crate's types for it.
-    x86_64: format::X86_64, { pub use super::format::X86Flags as Flags; }
+    x86_64: crate::format::X86_64, { pub use crate::format::X86Flags as Flags; }
 }
 
 aliases! {
     /// The format of aarch64 with the 4 KiB granule, and the crate's types for it.
-    aarch64: format::Aarch64, { pub use super::format::{Aarch64Flags as Flags, MAIR, Ttbr}; }
+    aarch64: crate::format::Aarch64, { pub use crate::format::{Aarch64Flags as Flags, MAIR, Ttbr}; }
 }
 
 aliases! {
     /// The format of riscv64 (Sv39, Sv48 and Sv57), and the crate's types for it.
-    riscv64: format::Riscv64, { pub use super::format::Riscv64Flags as Flags; }
+    riscv64: crate::format::Riscv64, { pub use crate::format::Riscv64Flags as Flags; }
 }
 
 #[cfg(target_arch = "aarch64")]
