@@ -21,7 +21,8 @@ pub fn find(kind: DeviceType) -> Option<Transport> {
     // SAFETY: ArceOS maps the configuration space of these buses at `PCI_ECAM_BASE`, and does not use
     // it itself.
     // Only the transport that is returned uses the device's registers.
-    let found = unsafe { find_mapped(ecam, buses, kind, map) }.expect("the device is of virtio 1.0")?;
+    let found =
+        unsafe { find_mapped(ecam, buses, kind, map) }.expect("the device is of virtio 1.0")?;
     found.interrupt_line().into_iter().for_each(wakeup::listen);
     Some(found)
 }

@@ -22,7 +22,8 @@ pub fn find(kind: DeviceType) -> Option<Transport> {
     let map = |range: core::ops::Range<u64>| {
         IoMem::acquire(range.start as usize..range.end as usize).ok().map(Bar)
     };
-    pci::find(&mut ConfigSpace { address, data }, 0..=u8::MAX, kind, map).expect("the device is of virtio 1.0")
+    pci::find(&mut ConfigSpace { address, data }, 0..=u8::MAX, kind, map)
+        .expect("the device is of virtio 1.0")
 }
 
 /// Allocates memory that a device and its driver share, and that is never freed.
