@@ -1,0 +1,67 @@
+//! Points of inflate and deflate requests (5.5.6).
+//!
+//! A device may change the contents of pages that it gets, and need not. Where a point asks whether
+//! the device has taken a page, it compares the page with the first one: the device must treat all
+//! pages of a request in the same way.
+
+use super::services::Service::{Deflate, Inflate};
+use super::session::{Balloon, MAX_PAGES};
+use crate::failure::{Stop, expect};
+use crate::ring::{read, write};
+use core::ops::Range;
+
+type Result = core::result::Result<(), Stop>;
+
+pub(crate) fn pfns_257(balloon: &mut Balloon<'_>) -> Result {
+    let pages = 0..u32::try_from(MAX_PAGES).unwrap_or(0);
+    balloon.mark(pages.clone())?;
+    balloon.send_pages(Inflate, pages.clone(), &[4 * pages.end])?;
+    balloon.send_pages(Deflate, pages.clone(), &[4 * pages.end])?;
+    expect_same_treatment(balloon, pages)
+}
+
+pub(crate) fn split_array(balloon: &mut Balloon<'_>) -> Result {
+    // The second division is inside of a number.
+    for lengths in [[8, 8], [6, 10]] {
+        balloon.mark(0..4)?;
+        balloon.send_pages(Inflate, 0..4, &lengths)?;
+        balloon.send_pages(Deflate, 0..4, &[16])?;
+        expect_same_treatment(balloon, 0..4)?;
+    }
+    Ok(())
+}
+
+pub(crate) fn used_len_zero(balloon: &mut Balloon<'_>) -> Result {
+    for service in [Inflate, Deflate] {
+        let used_len = balloon.send_pages(service, 0..1, &[4])?;
+        expect("the used length of a chain that the device only reads", 0u32, used_len)?;
+    }
+    Ok(())
+}
+
+pub(crate) fn contents_writable(balloon: &mut Balloon<'_>) -> Result {
+    balloon.send_pages(Inflate, 0..2, &[8])?;
+    balloon.send_pages(Deflate, 0..2, &[8])?;
+    for page in 0..2 {
+        let addr = balloon.page(page);
+        write(balloon.driver.device(), addr, &0x1234_5678_9abc_def0u64.to_le_bytes())?;
+        let found = u64::from_le_bytes(read(balloon.driver.device(), addr)?);
+        expect("the contents of a deflated page", 0x1234_5678_9abc_def0u64, found)?;
+    }
+    Ok(())
+}
+
+fn expect_same_treatment(balloon: &mut Balloon<'_>, pages: Range<u32>) -> Result {
+    if balloon.is_kept(pages.start)? {
+        return Err(Stop::Skipped("the device keeps the contents of inflated pages"));
+    }
+    for page in pages {
+        expect("the number of an inflated page that was kept, or 0", 0u32, kept(balloon, page)?)?;
+    }
+    Ok(())
+}
+
+/// Returns the number of a page that is kept, or 0.
+fn kept(balloon: &mut Balloon<'_>, page: u32) -> core::result::Result<u32, Stop> {
+    Ok(if balloon.is_kept(page)? { page } else { 0 })
+}

@@ -1,0 +1,144 @@
+//! Drives a balloon, and keeps a model of it.
+
+use super::services::{Queues, Service};
+use super::wire::{DEVICE_ID, NUM_PAGES, PAGE_POISON, POISON_VALUE};
+use crate::driver::Driver;
+use crate::failure::{Failure, Stop, expect};
+use crate::registers::VERSION_1;
+use crate::ring::{Descriptor, read, write};
+
+pub(super) const PAGE_BYTES: u64 = 4096;
+/// The bytes at both ends of a page that show whether its contents are kept.
+const MARK_BYTES: usize = 64;
+/// The byte of pages before they are given to the device.
+const MARK: u8 = 0x5a;
+
+/// A balloon that is started, and what it should be like.
+pub(crate) struct Balloon<'a> {
+    pub(super) driver: Driver<'a>,
+    offered: u64,
+    queues: Queues,
+    num_pages: u32,
+}
+
+impl<'a> Balloon<'a> {
+    /// Starts a balloon with all services that it offers, and without page poison.
+    pub(crate) fn start(mut driver: Driver<'a>) -> Result<Balloon<'a>, Stop> {
+        expect("the device ID", DEVICE_ID, driver.device_id())?;
+        let offered = driver.offered();
+        let queues = Queues::find(&mut driver, offered);
+        let mut balloon = Balloon { driver, offered, queues, num_pages: 0 };
+        balloon.driver.restart(balloon.features())?;
+        balloon.num_pages = balloon.driver.config(NUM_PAGES);
+        Ok(balloon)
+    }
+
+    /// Resets the balloon, and starts it with a poison value (5.5.6.6).
+    pub(super) fn restart_with_poison(&mut self, value: u32) -> Result<(), Stop> {
+        if self.offered & PAGE_POISON == 0 {
+            return Err(Stop::Skipped("PAGE_POISON is not offered"));
+        }
+        let features = self.features() | PAGE_POISON | VERSION_1;
+        if !self.driver.negotiate(features)? {
+            let found = self.driver.status();
+            return Err(Failure::Status { expected: found | 8, found }.into());
+        }
+        self.driver.set_config(POISON_VALUE, value);
+        Ok(self.driver.start()?)
+    }
+
+    /// Returns the number of a service's queue. Skips the point if the service is not offered.
+    pub(super) fn queue(&self, service: Service) -> Result<u16, Stop> {
+        self.queues.number(service).ok_or(Stop::Skipped("the service is not offered"))
+    }
+
+    /// Returns the address of a page that may be given to the device.
+    pub(super) fn page(&self, number: u32) -> u64 {
+        self.driver.pages() + PAGE_BYTES * u64::from(number)
+    }
+
+    /// Returns a buffer that is a whole page.
+    pub(super) fn page_buffer(&self, number: u32, device_writes: bool) -> Descriptor {
+        Descriptor { addr: self.page(number), len: 4096, device_writes }
+    }
+
+    /// Sends the numbers of pages, in descriptors of these lengths, which are those of all numbers
+    /// together. Returns the used length.
+    pub(super) fn send_pages(
+        &mut self,
+        service: Service,
+        pages: core::ops::Range<u32>,
+        lengths: &[u32],
+    ) -> Result<u32, Stop> {
+        let queue = self.queue(service)?;
+        self.driver.clear_buffers()?;
+        let mut numbers = [0; 4 * MAX_PAGES];
+        let mut len = 0;
+        for (place, page) in numbers.chunks_exact_mut(4).zip(pages) {
+            let frame = self.page(page) / PAGE_BYTES;
+            place.copy_from_slice(&frame.to_le_bytes()[..4]);
+            len += 4;
+        }
+        let mut rest = self.driver.readable(&numbers[..len])?;
+        let mut chain = [rest; 4];
+        for (place, &len) in chain.iter_mut().zip(lengths) {
+            [*place, rest] = rest.split_at(len);
+        }
+        self.driver.send(queue, &chain[..lengths.len()])
+    }
+
+    /// Marks pages, so that it shows whether their contents are kept.
+    pub(super) fn mark(&mut self, pages: core::ops::Range<u32>) -> Result<(), Failure> {
+        for page in pages {
+            for addr in self.marks(page) {
+                write(self.driver.device(), addr, &[MARK; MARK_BYTES])?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns whether a page still has its mark.
+    pub(super) fn is_kept(&mut self, page: u32) -> Result<bool, Failure> {
+        for addr in self.marks(page) {
+            if read(self.driver.device(), addr)? != [MARK; MARK_BYTES] {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn marks(&self, page: u32) -> [u64; 2] {
+        let start = self.page(page);
+        [start, start + PAGE_BYTES - MARK_BYTES as u64]
+    }
+
+    /// Checks the configuration against the model, and that the device has done nothing more than it
+    /// was asked.
+    pub(crate) fn finish(mut self) -> Result<(), Stop> {
+        self.driver.finish()?;
+        Ok(expect("num_pages", self.num_pages, self.driver.config(NUM_PAGES))?)
+    }
+
+    fn features(&self) -> u64 {
+        let services = [Service::Statistics, Service::Hints, Service::Reports];
+        self.offered & services.into_iter().fold(0, |bits, service| bits | service.feature())
+    }
+}
+
+/// The largest number of pages in one request of the suite.
+pub(super) const MAX_PAGES: usize = 257;
+
+/// Lets the host change the configuration of a balloon.
+pub(crate) fn change_by_host(driver: &mut Driver<'_>) -> Result<(), Stop> {
+    let pages = driver.config(NUM_PAGES) ^ 1;
+    Ok(driver.device().set_balloon_pages(pages)?)
+}
+
+/// Gives a page to a balloon whose features are not those of [`Balloon::start`].
+pub(crate) fn serve_one_request(driver: &mut Driver<'_>) -> Result<(), Stop> {
+    let frame = driver.pages() / PAGE_BYTES;
+    driver.clear_buffers()?;
+    let request = driver.readable(&frame.to_le_bytes()[..4])?;
+    driver.send(0, &[request])?;
+    Ok(())
+}

@@ -1,0 +1,43 @@
+//! Checks virtio-mem and virtio-balloon devices against the VIRTIO specification, point by point, at
+//! their registers.
+//!
+//! The author of a VMM implements three small traits for a device: [`Registers`], [`GuestMemory`] and
+//! [`Host`]. [`MEMORY_POINTS`] and [`BALLOON_POINTS`] are what such devices must do. Each [`Point`] has
+//! a name and names its section of VIRTIO 1.3. It gets a new device, and drives it with a split
+//! queue of its own that hides nothing. After its steps, the suite checks that the device has
+//! answered no more than it was asked, has written nothing outside of its buffers, and agrees with a
+//! model about its configuration and the state of each block.
+//!
+//! The crate is `no_std` and uses no heap, so that a guest can check the device of the VMM that it
+//! runs on: [`Point::check`]. With the feature `std`, the module `runner` runs all points in a process,
+//! each on a thread with a time limit. With the feature `model`, the module `model` is a device that
+//! passes all points, and one deviation for each point, by which the suite itself is tested.
+#![cfg_attr(not(any(feature = "std", test)), no_std)]
+#![forbid(unsafe_code)]
+
+mod balloon;
+mod buffers;
+mod device;
+mod driver;
+mod failure;
+mod mem;
+#[cfg(feature = "model")]
+pub mod model;
+mod point;
+mod registers;
+mod ring;
+#[cfg(feature = "std")]
+pub mod runner;
+mod suite;
+mod transport;
+
+pub use device::{Device, GuestMemory, Host, Inaccessible, Registers, SCRATCH_BYTES, Unsupported};
+pub use driver::Clock;
+pub use failure::Failure;
+pub use point::{Outcome, Point, Requirement};
+pub use suite::{BALLOON_POINTS, MEMORY_POINTS};
+
+/// The example in the README, compiled and run.
+#[cfg(all(doctest, feature = "model"))]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -1,0 +1,16 @@
+//! Contains the points of memory devices (5.15), and the driver and the model that they share.
+
+pub(crate) mod all;
+mod blocks;
+mod config;
+pub(crate) mod config_points;
+pub(crate) mod contents;
+pub(crate) mod plug;
+pub(crate) mod queue;
+mod session;
+pub(crate) mod state;
+pub(crate) mod unplug;
+mod wire;
+
+pub(crate) use session::{Memory, change_by_host, serve_one_request};
+pub(crate) use wire::DEVICE_ID;

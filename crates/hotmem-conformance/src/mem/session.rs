@@ -1,0 +1,271 @@
+//! Drives a memory device, and keeps a model of it.
+
+use super::blocks::Blocks;
+use super::config::Config;
+use super::wire::{
+    ACK, ACPI_PXM, BUSY, DEVICE_ID, PLUG, PLUGGED, RESPONSE_BYTES, Request, Response, STATE,
+    UNPLUG, UNPLUG_ALL, UNPLUGGED, UNPLUGGED_INACCESSIBLE,
+};
+use crate::driver::Driver;
+use crate::failure::{Failure, Stop, expect, require};
+use crate::registers::VERSION_1;
+use crate::ring::{Descriptor, read};
+
+/// How often a request that is answered by BUSY is sent.
+const BUSY_RETRIES: u32 = 100;
+/// Up to this number, the sweep asks for the state of each block alone.
+const SINGLE_BLOCKS: u64 = 1024;
+/// The number of requests after which the sweep ends, so that it ends for a region of any size.
+const MAX_SWEEP_REQUESTS: u32 = 1 << 16;
+/// The number of blocks whose plugging is requested before a point begins. A point that needs others
+/// calls [`Memory::request_blocks`].
+const REQUESTED_BLOCKS: u64 = 16;
+
+/// A memory device that is started, and what it should be like.
+pub(crate) struct Memory<'a> {
+    pub(super) driver: Driver<'a>,
+    features: u64,
+    /// The configuration at the start.
+    pub(super) first: Config,
+    plugged: Blocks,
+    requested_size: u64,
+    /// The usable region may only grow above this.
+    usable_region_size: u64,
+}
+
+impl<'a> Memory<'a> {
+    /// Starts a device with all features that it offers. A device that is not new is unplugged.
+    pub(crate) fn start(mut driver: Driver<'a>) -> Result<Memory<'a>, Stop> {
+        expect("the device ID", DEVICE_ID, driver.device_id())?;
+        let features = driver.offered() & (ACPI_PXM | UNPLUGGED_INACCESSIBLE);
+        driver.restart(features)?;
+        let first = Config::read(&mut driver)?;
+        let mut memory = Memory {
+            driver,
+            features,
+            first,
+            plugged: Blocks::default(),
+            requested_size: first.requested_size,
+            usable_region_size: first.usable_region_size,
+        };
+        if first.plugged_size > 0 {
+            memory.unplug_all()?;
+        }
+        let blocks = REQUESTED_BLOCKS.min(first.region_blocks());
+        match memory.request_blocks(blocks) {
+            // The point then uses the size for which the device was made.
+            Ok(()) | Err(Stop::Skipped(_)) => Ok(memory),
+            Err(stop) => Err(stop),
+        }
+    }
+
+    /// Resets the device and starts it again.
+    pub(super) fn restart(&mut self) -> Result<(), Failure> {
+        self.driver.restart(self.features)
+    }
+
+    /// Resets the device, accepts all features but one, and returns whether the device agrees.
+    pub(super) fn negotiate_without(&mut self, feature: u64) -> Result<bool, Failure> {
+        self.driver.negotiate(self.features & !feature | VERSION_1)
+    }
+
+    /// Returns whether a feature is offered.
+    pub(super) fn has(&self, feature: u64) -> bool {
+        self.features & feature != 0
+    }
+
+    pub(super) fn config(&mut self) -> Result<Config, Failure> {
+        Config::read(&mut self.driver)
+    }
+
+    /// Returns the address of a block.
+    pub(super) fn addr(&self, block: u64) -> u64 {
+        self.first.addr + block * self.first.block_size
+    }
+
+    /// Lets the host request that `blocks` blocks are plugged.
+    pub(super) fn request_blocks(&mut self, blocks: u64) -> Result<(), Stop> {
+        let bytes = blocks * self.first.block_size;
+        if self.requested_size == bytes {
+            return Ok(());
+        }
+        self.driver.device().set_requested_size(bytes)?;
+        self.requested_size = bytes;
+        // The host may be another thread or process.
+        self.driver.wait_for(|driver| {
+            Config::read(driver).is_ok_and(|config| config.requested_size == bytes)
+        });
+        let config = self.config()?;
+        expect("requested_size", bytes, config.requested_size)?;
+        self.usable_region_size = self.usable_region_size.max(config.usable_region_size);
+        Ok(())
+    }
+
+    /// Returns the number of requested blocks. Skips the point if they are fewer than `needed`.
+    pub(super) fn requested_blocks(&self, needed: u64) -> Result<u64, Stop> {
+        let blocks = self.requested_size / self.first.block_size;
+        if blocks < needed {
+            return Err(Stop::Skipped("the requested size is too small for the point"));
+        }
+        Ok(blocks)
+    }
+
+    /// Returns the number of the last usable block.
+    pub(super) fn last_usable_block(&mut self) -> Result<u64, Stop> {
+        self.requested_blocks(1)?;
+        let usable = self.config()?.usable_blocks();
+        require("usable_region_size must be at least requested_size", usable > 0, usable)?;
+        Ok(usable - 1)
+    }
+
+    /// Sends a request, and again if the device is busy. The request and the response are each in
+    /// one descriptor.
+    pub(super) fn ask(&mut self, request: Request) -> Result<Response, Stop> {
+        self.ask_by(request, |request, response| [request, response])
+    }
+
+    /// Sends a request by the descriptors that `arrange` makes of the request and the response.
+    pub(super) fn ask_by<const N: usize>(
+        &mut self,
+        request: Request,
+        arrange: impl Fn(Descriptor, Descriptor) -> [Descriptor; N],
+    ) -> Result<Response, Stop> {
+        for _ in 0..BUSY_RETRIES {
+            self.driver.clear_buffers()?;
+            let (readable, response) = self.place(request)?;
+            let used_len = self.driver.send(0, &arrange(readable, response))?;
+            let response = self.response(response, used_len)?;
+            if response.kind != BUSY {
+                return Ok(response);
+            }
+        }
+        Err(Failure::Busy.into())
+    }
+
+    /// Places a request and the memory for its response, which stays until the buffers are cleared.
+    pub(super) fn place(&mut self, request: Request) -> Result<(Descriptor, Descriptor), Failure> {
+        let request = self.driver.readable(&request.to_bytes())?;
+        Ok((request, self.driver.buffers.writable(RESPONSE_BYTES)))
+    }
+
+    /// Reads the response that the device has written.
+    pub(super) fn response(
+        &mut self,
+        response: Descriptor,
+        used_len: u32,
+    ) -> Result<Response, Failure> {
+        let bytes = read::<RESPONSE_BYTES>(self.driver.device(), response.addr)?;
+        Ok(Response::from_bytes(bytes, used_len))
+    }
+
+    /// Sends a request, and fails unless the type of the response is `expected`.
+    pub(super) fn expect(&mut self, request: Request, expected: u16) -> Result<Response, Stop> {
+        let response = self.ask(request)?;
+        if response.kind == expected {
+            return Ok(response);
+        }
+        let (found, Request { kind, addr, blocks, .. }) = (response.kind, request);
+        Err(Failure::Response { request: kind, addr, blocks, expected, found }.into())
+    }
+
+    /// Sends a request for the blocks from `block` on, and fails unless it is answered as `expected`.
+    pub(super) fn expect_at(
+        &mut self,
+        kind: u16,
+        block: u64,
+        blocks: u16,
+        expected: u16,
+    ) -> Result<Response, Stop> {
+        let addr = self.addr(block);
+        self.expect(Request { kind, addr, blocks, padding: 0 }, expected)
+    }
+
+    /// Plugs blocks that are unplugged.
+    pub(super) fn plug(&mut self, block: u64, blocks: u16) -> Result<(), Stop> {
+        self.expect_at(PLUG, block, blocks, ACK)?;
+        self.plugged.insert(block..block + u64::from(blocks));
+        Ok(())
+    }
+
+    /// Unplugs blocks that are plugged.
+    pub(super) fn unplug(&mut self, block: u64, blocks: u16) -> Result<(), Stop> {
+        self.expect_at(UNPLUG, block, blocks, ACK)?;
+        self.plugged.remove(&(block..block + u64::from(blocks)));
+        Ok(())
+    }
+
+    /// Unplugs all blocks.
+    pub(super) fn unplug_all(&mut self) -> Result<(), Stop> {
+        self.expect(Request { kind: UNPLUG_ALL, addr: 0, blocks: 0, padding: 0 }, ACK)?;
+        self.plugged.clear();
+        // Only this request may shrink the usable region.
+        self.usable_region_size = self.config()?.usable_region_size;
+        Ok(())
+    }
+
+    /// Fails unless blocks are in the state `expected`.
+    pub(super) fn expect_state(
+        &mut self,
+        block: u64,
+        blocks: u16,
+        expected: u16,
+    ) -> Result<(), Stop> {
+        let found = self.expect_at(STATE, block, blocks, ACK)?.state;
+        if found == expected {
+            return Ok(());
+        }
+        Err(Failure::State { addr: self.addr(block), blocks, expected, found }.into())
+    }
+
+    /// Checks the configuration and the state of every block against the model, and that the device
+    /// has done nothing more than it was asked.
+    pub(crate) fn finish(mut self) -> Result<(), Stop> {
+        self.driver.finish()?;
+        self.check_config()?;
+        let usable = self.config()?.usable_blocks();
+        let mut block = 0;
+        for _ in 0..MAX_SWEEP_REQUESTS {
+            if block >= usable {
+                break;
+            }
+            let limit =
+                if block < SINGLE_BLOCKS { 1 } else { (usable - block).min(u16::MAX.into()) };
+            let blocks = self.plugged.same_state(block, limit);
+            let expected = if self.plugged.contains(block) { PLUGGED } else { UNPLUGGED };
+            self.expect_state(block, u16::try_from(blocks).unwrap_or(1), expected)?;
+            block += blocks;
+        }
+        Ok(self.driver.finish()?)
+    }
+
+    /// Checks the configuration against the model.
+    fn check_config(&mut self) -> Result<(), Failure> {
+        let config = self.config()?;
+        config.check_constants(&self.first)?;
+        expect("plugged_size", self.plugged.count() * self.first.block_size, config.plugged_size)?;
+        expect("requested_size", self.requested_size, config.requested_size)?;
+        require(
+            "usable_region_size must not shrink",
+            config.usable_region_size >= self.usable_region_size,
+            config.usable_region_size,
+        )
+    }
+}
+
+/// Lets the host change the configuration of a memory device.
+pub(crate) fn change_by_host(driver: &mut Driver<'_>) -> Result<(), Stop> {
+    let config = Config::read(driver)?;
+    let bytes = if config.requested_size == 0 { config.block_size } else { 0 };
+    Ok(driver.device().set_requested_size(bytes)?)
+}
+
+/// Sends a request to a memory device whose features are not those of [`Memory::start`].
+pub(crate) fn serve_one_request(driver: &mut Driver<'_>) -> Result<(), Stop> {
+    let addr = Config::read(driver)?.addr;
+    driver.clear_buffers()?;
+    let request = Request { kind: STATE, addr, blocks: 1, padding: 0 };
+    let request = driver.readable(&request.to_bytes())?;
+    let response = driver.buffers.writable(RESPONSE_BYTES);
+    driver.send(0, &[request, response])?;
+    Ok(())
+}

@@ -1,0 +1,353 @@
+//! Puts a model behind the registers of virtio-mmio (4.2.2).
+
+use super::balloon_device::BalloonDevice;
+use super::deviation::{Deviation, Hostility};
+use super::kind::Kind;
+use super::memory_device::{MemoryDevice, NODE};
+use super::queue::{Answer, Chain, MAX_SIZE, Queue};
+use super::ram::Ram;
+use crate::device::{GuestMemory, Host, Inaccessible, Registers, Unsupported};
+use crate::registers::{
+    CONFIG, CONFIG_GENERATION, DEVICE_FEATURES, DEVICE_FEATURES_SEL, DEVICE_ID, DRIVER_FEATURES,
+    DRIVER_FEATURES_SEL, DRIVER_OK, FAILED, FEATURES_OK, QUEUE_DESC, QUEUE_DEVICE, QUEUE_DRIVER,
+    QUEUE_NOTIFY, QUEUE_NUM, QUEUE_NUM_MAX, QUEUE_READY, QUEUE_SEL, STATUS, VERSION_1,
+};
+use std::ops::Range;
+
+const MAGIC_VALUE: u64 = 0x00;
+const VERSION: u64 = 0x04;
+
+/// A device that follows the specification, but for one deviation at most.
+pub struct Model {
+    ram: Ram,
+    kind: Kind,
+    deviation: Option<Deviation>,
+    hostility: Option<Hostility>,
+    status: u32,
+    generation: u32,
+    accepted: u64,
+    features_word: u32,
+    accepted_word: u32,
+    queue: usize,
+    queues: Vec<Queue>,
+    notified: Vec<bool>,
+    /// The chain with statistics that the device keeps, with its queue.
+    held: Option<(usize, Chain)>,
+}
+
+impl Model {
+    /// Makes a memory device of 64 blocks of 128 KiB, of which none is requested.
+    #[must_use]
+    pub fn memory(deviation: Option<Deviation>) -> Model {
+        let device = MemoryDevice::new(deviation);
+        Model::new(Ram::new(device.region()), Kind::Memory(device), deviation)
+    }
+
+    /// Makes a balloon with all services.
+    #[must_use]
+    pub fn balloon(deviation: Option<Deviation>) -> Model {
+        Model::new(Ram::new(0..0), Kind::Balloon(BalloonDevice::new(deviation)), deviation)
+    }
+
+    /// Makes the device hostile.
+    #[must_use]
+    pub fn hostile(self, hostility: Hostility) -> Model {
+        Model { hostility: Some(hostility), ..self }
+    }
+
+    fn new(ram: Ram, kind: Kind, deviation: Option<Deviation>) -> Model {
+        let queues = kind.queues();
+        Model {
+            ram,
+            kind,
+            deviation,
+            hostility: None,
+            status: 0,
+            generation: 0,
+            accepted: 0,
+            features_word: 0,
+            accepted_word: 0,
+            queue: 0,
+            queues: vec![Queue::default(); queues],
+            notified: vec![false; queues],
+            held: None,
+        }
+    }
+
+    fn register(&mut self, offset: u64) -> u32 {
+        let queue = self.queues.get(self.queue);
+        match offset {
+            MAGIC_VALUE => 0x7472_6976,
+            VERSION => 2,
+            DEVICE_ID => self.kind.id(),
+            DEVICE_FEATURES => word(self.offered(), self.features_word),
+            QUEUE_NUM_MAX if queue.is_some() || self.deviates(Deviation::EveryQueueHasSize) => {
+                MAX_SIZE.into()
+            }
+            QUEUE_READY => queue.is_some_and(|queue| queue.is_ready).into(),
+            STATUS => self.status,
+            CONFIG_GENERATION => {
+                if self.hostility == Some(Hostility::GenerationNeverRests) {
+                    self.generation = self.generation.wrapping_add(1);
+                }
+                self.generation
+            }
+            _ => 0,
+        }
+    }
+
+    fn set_register(&mut self, offset: u64, value: u32) {
+        match offset {
+            DEVICE_FEATURES_SEL => self.features_word = value,
+            DRIVER_FEATURES_SEL => self.accepted_word = value,
+            DRIVER_FEATURES if self.accepted_word == 0 => {
+                self.accepted = self.accepted >> 32 << 32 | u64::from(value);
+            }
+            DRIVER_FEATURES => {
+                self.accepted = self.accepted & 0xffff_ffff | u64::from(value) << 32;
+            }
+            QUEUE_SEL => self.queue = value as usize,
+            QUEUE_NOTIFY => {
+                if let Some(notified) = self.notified.get_mut(value as usize) {
+                    *notified = true;
+                }
+            }
+            STATUS if value == 0 => self.reset(),
+            STATUS => self.set_status(value),
+            _ => self.set_queue_register(offset, value),
+        }
+    }
+
+    fn set_queue_register(&mut self, offset: u64, value: u32) {
+        let Some(queue) = self.queues.get_mut(self.queue) else { return };
+        match offset {
+            QUEUE_NUM => queue.size = u16::try_from(value).unwrap_or(0).min(MAX_SIZE),
+            QUEUE_READY => queue.set_ready(value != 0),
+            _ => {
+                let areas = [QUEUE_DESC, QUEUE_DRIVER, QUEUE_DEVICE];
+                for (area, start) in queue.areas.iter_mut().zip(areas) {
+                    if offset == start {
+                        *area = *area >> 32 << 32 | u64::from(value);
+                    } else if offset == start + 4 {
+                        *area = *area & 0xffff_ffff | u64::from(value) << 32;
+                    }
+                }
+            }
+        }
+    }
+
+    fn set_status(&mut self, value: u32) {
+        self.status = value;
+        let unknown = self.accepted & !self.offered();
+        if value & FEATURES_OK == 0 || value & DRIVER_OK != 0 {
+            return;
+        }
+        let is_refused = unknown != 0 && !self.deviates(Deviation::UnknownFeatureAccepted)
+            || self.accepted & VERSION_1 == 0;
+        if is_refused {
+            self.status &= !FEATURES_OK;
+        } else {
+            self.kind.accept(self.accepted);
+        }
+    }
+
+    fn reset(&mut self) {
+        let was_started = self.status & DRIVER_OK != 0;
+        if was_started && self.deviates(Deviation::ResetIgnoredWhenStarted) {
+            return;
+        }
+        let fails = self.deviates(Deviation::ResetFails) && self.status == 3;
+        self.status = if fails { FAILED } else { 0 };
+        for queue in &mut self.queues {
+            let stays_ready = queue.is_ready && self.deviation == Some(Deviation::QueuesStayReady);
+            *queue = Queue::default();
+            queue.set_ready(stays_ready);
+        }
+        self.notified.fill(false);
+        self.held = None;
+        self.kind.reset(was_started, &mut self.ram);
+    }
+
+    /// Carries out all requests of a queue.
+    fn serve(&mut self, number: usize) {
+        let mut batch: Vec<Chain> =
+            core::iter::from_fn(|| self.queues[number].take(&self.ram)).collect();
+        if self.deviates(Deviation::BatchReversed) {
+            batch.reverse();
+        }
+        for chain in batch {
+            match self.answer(number, &chain) {
+                Answer::Used(used_len) => self.give_back(number, &chain, used_len),
+                Answer::Held => self.held = Some((number, chain)),
+                Answer::LosesBatch => return,
+            }
+        }
+    }
+
+    fn answer(&mut self, number: usize, chain: &Chain) -> Answer {
+        let before = self.kind.config();
+        let answer = self.kind.serve(number, chain, &mut self.ram);
+        if self.kind.config() != before && !self.deviates(Deviation::GenerationIgnoresPlug) {
+            self.generation += 1;
+        }
+        answer
+    }
+
+    fn give_back(&mut self, number: usize, chain: &Chain, used_len: u32) {
+        let (queue, ram) = (&mut self.queues[number], &mut self.ram);
+        let head = u32::from(chain.head);
+        let last = chain.writable.last().or(chain.readable.last());
+        match self.hostility {
+            Some(Hostility::AnswersTwice) => queue.give_back(ram, head, used_len),
+            Some(Hostility::UsesWrongChain) => return queue.give_back(ram, head + 7, used_len),
+            Some(Hostility::UsedIndexJumps) => queue.skip(ram, 1000),
+            Some(Hostility::ReportsTooMany) => return queue.give_back(ram, head, 1 << 20),
+            Some(Hostility::WritesBehindBuffers) => {
+                if let Some(buffer) = last {
+                    ram.fill(buffer.addr + u64::from(buffer.len), 1, 1);
+                }
+            }
+            Some(Hostility::WritesDescriptors) => ram.fill(queue.areas[0], 1, 1),
+            _ => {}
+        }
+        queue.give_back(ram, head, used_len);
+    }
+
+    fn offered(&self) -> u64 {
+        self.kind.features() | VERSION_1
+    }
+
+    fn host_changed(&mut self) {
+        if !self.deviates(Deviation::GenerationIgnoresHost) {
+            self.generation += 1;
+        }
+    }
+
+    fn deviates(&self, deviation: Deviation) -> bool {
+        self.deviation == Some(deviation)
+    }
+}
+
+impl Registers for Model {
+    fn read(&mut self, offset: u64, data: &mut [u8]) {
+        if offset < CONFIG {
+            let bytes = self.register(offset).to_le_bytes();
+            data.copy_from_slice(&bytes[..data.len()]);
+            return;
+        }
+        let config = match self.hostility {
+            Some(Hostility::ConfigOfOnes) => vec![0xff; 64],
+            Some(Hostility::ConfigOfZeros) => Vec::new(),
+            _ => self.kind.config(),
+        };
+        let start = usize::try_from(offset - CONFIG).unwrap_or(usize::MAX);
+        for (place, at) in data.iter_mut().zip(start..) {
+            *place = config.get(at).copied().unwrap_or(0);
+        }
+    }
+
+    fn write(&mut self, offset: u64, data: &[u8]) {
+        if offset < CONFIG {
+            if let Ok(bytes) = data.try_into() {
+                self.set_register(offset, u32::from_le_bytes(bytes));
+            }
+            return;
+        }
+        let offset = usize::try_from(offset - CONFIG).unwrap_or(usize::MAX);
+        self.generation += u32::from(self.kind.write_config(offset, data));
+    }
+
+    fn run(&mut self) {
+        let few_features = self.accepted == VERSION_1;
+        let is_silent = few_features && self.deviates(Deviation::FewFeaturesNotServed)
+            || self.hostility == Some(Hostility::NeverAnswers)
+            || self.status & DRIVER_OK == 0;
+        for number in 0..self.queues.len() {
+            if !core::mem::take(&mut self.notified[number]) || is_silent {
+                continue;
+            }
+            match self.hostility {
+                Some(Hostility::Panics) => panic!("the model panics, as it was told to"),
+                Some(Hostility::Hangs) => loop {
+                    std::thread::park();
+                },
+                _ => self.serve(number),
+            }
+        }
+    }
+}
+
+impl GuestMemory for Model {
+    fn ram(&self) -> Range<u64> {
+        self.ram.ram()
+    }
+
+    fn read_memory(&mut self, addr: u64, data: &mut [u8]) -> Result<(), Inaccessible> {
+        if let Kind::Memory(device) = &self.kind
+            && !self.ram.ram().contains(&addr)
+        {
+            device.access(addr, false)?;
+        }
+        self.ram.read(addr, data)
+    }
+
+    fn write_memory(&mut self, addr: u64, data: &[u8]) -> Result<(), Inaccessible> {
+        let is_lost = match &self.kind {
+            Kind::Memory(device) if !self.ram.ram().contains(&addr) => {
+                !device.access(addr, true)?
+            }
+            Kind::Memory(_) => false,
+            Kind::Balloon(device) => device.loses(addr),
+        };
+        if is_lost { Ok(()) } else { self.ram.write(addr, data) }
+    }
+}
+
+impl Host for Model {
+    fn set_requested_size(&mut self, bytes: u64) -> Result<(), Unsupported> {
+        let Kind::Memory(device) = &mut self.kind else { return Err(Unsupported) };
+        device.set_requested_size(bytes);
+        self.host_changed();
+        Ok(())
+    }
+
+    fn node(&mut self) -> Result<u16, Unsupported> {
+        Ok(NODE)
+    }
+
+    fn set_balloon_pages(&mut self, pages: u32) -> Result<(), Unsupported> {
+        let Kind::Balloon(device) = &mut self.kind else { return Err(Unsupported) };
+        device.set_num_pages(pages);
+        self.host_changed();
+        Ok(())
+    }
+
+    fn ask_statistics(&mut self) -> Result<(), Unsupported> {
+        if let Some((number, chain)) = self.held.take() {
+            self.give_back(number, &chain, 0);
+        }
+        Ok(())
+    }
+
+    fn statistic(&mut self, tag: u16) -> Result<Option<u64>, Unsupported> {
+        let Kind::Balloon(device) = &self.kind else { return Err(Unsupported) };
+        Ok(device.statistics.get(&tag).copied())
+    }
+
+    fn start_hints(&mut self) -> Result<(), Unsupported> {
+        let Kind::Balloon(device) = &mut self.kind else { return Err(Unsupported) };
+        device.start_hints();
+        self.host_changed();
+        Ok(())
+    }
+}
+
+/// Returns 32 bits of 64.
+fn word(bits: u64, number: u32) -> u32 {
+    let [a, b, c, d, e, f, g, h] = bits.to_le_bytes();
+    match number {
+        0 => u32::from_le_bytes([a, b, c, d]),
+        1 => u32::from_le_bytes([e, f, g, h]),
+        _ => 0,
+    }
+}

@@ -1,0 +1,92 @@
+//! Defines a point of the suite, and how one is checked.
+
+use crate::balloon::Balloon;
+use crate::device::Device;
+use crate::driver::{Clock, Driver};
+use crate::failure::{Failure, Stop};
+use crate::mem::Memory;
+
+/// One requirement on a device.
+#[derive(Clone, Copy)]
+pub struct Point {
+    /// The name, such as `mem/plug/first-block`.
+    pub name: &'static str,
+    /// The section of VIRTIO 1.3 that the point checks.
+    pub section: &'static str,
+    /// Who requires it.
+    pub requirement: Requirement,
+    pub(crate) check: Check,
+}
+
+/// Who requires what a point checks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Requirement {
+    /// The specification says that a device MUST do it.
+    Must,
+    /// The specification describes it without such a word, and drivers rely on it.
+    Custom,
+}
+
+/// How a point ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The device does what the point requires.
+    Passed,
+    /// The device does not do so.
+    Failed(Failure),
+    /// The point cannot be checked with this device, for this reason.
+    Skipped(&'static str),
+}
+
+/// The steps of a point, and the state in which the device is when they begin.
+#[derive(Clone, Copy)]
+pub(crate) enum Check {
+    /// Any device, before its reset.
+    Transport(fn(&mut Driver<'_>) -> Result<(), Stop>),
+    /// A memory device that was started with all features, and of which nothing is plugged.
+    Memory(fn(&mut Memory<'_>) -> Result<(), Stop>),
+    /// A balloon that was started with all features.
+    Balloon(fn(&mut Balloon<'_>) -> Result<(), Stop>),
+}
+
+impl Point {
+    /// Checks the point with a device. The device must be a new one, because others' requests are
+    /// not undone. A guest, which cannot make one, may use its device again: it is reset first, and
+    /// its memory is unplugged.
+    pub fn check(&self, device: &mut dyn Device, clock: Clock<'_>) -> Outcome {
+        match self.steps(device, clock) {
+            Ok(()) => Outcome::Passed,
+            Err(Stop::Failed(failure)) => Outcome::Failed(failure),
+            Err(Stop::Skipped(reason)) => Outcome::Skipped(reason),
+        }
+    }
+
+    fn steps(&self, device: &mut dyn Device, clock: Clock<'_>) -> Result<(), Stop> {
+        let mut driver = Driver::new(device, clock)?;
+        match self.check {
+            Check::Transport(check) => {
+                check(&mut driver)?;
+                Ok(driver.finish()?)
+            }
+            Check::Memory(check) => {
+                let mut memory = Memory::start(driver)?;
+                check(&mut memory)?;
+                memory.finish()
+            }
+            Check::Balloon(check) => {
+                let mut balloon = Balloon::start(driver)?;
+                check(&mut balloon)?;
+                balloon.finish()
+            }
+        }
+    }
+}
+
+impl core::fmt::Display for Requirement {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(match self {
+            Requirement::Must => "MUST",
+            Requirement::Custom => "custom",
+        })
+    }
+}

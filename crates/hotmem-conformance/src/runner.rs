@@ -1,0 +1,12 @@
+//! Runs the points in a process: each with a new device, on a thread with a time limit.
+
+mod expected;
+mod harness;
+mod report;
+mod suite;
+mod verdict;
+
+pub use expected::{ExpectedFailures, ExpectedFailuresError, LineFault};
+pub use report::{Report, Tap};
+pub use suite::Suite;
+pub use verdict::{Fault, Verdict};

@@ -1,0 +1,74 @@
+//! Points of any device: its status, its features and its queues.
+
+use crate::balloon;
+use crate::driver::Driver;
+use crate::failure::{Failure, Stop, expect, require};
+use crate::mem;
+use crate::registers::{ACKNOWLEDGE, DRIVER, VERSION_1};
+
+type Result = core::result::Result<(), Stop>;
+
+/// A queue that neither type of device has.
+const UNUSED_QUEUE: u16 = 60;
+
+pub(crate) fn reset_reads_zero(driver: &mut Driver<'_>) -> Result {
+    driver.acknowledge();
+    expect("the status", ACKNOWLEDGE | DRIVER, driver.status())?;
+    Ok(driver.reset()?)
+}
+
+pub(crate) fn reset_after_driver_ok(driver: &mut Driver<'_>) -> Result {
+    driver.restart(VERSION_1)?;
+    driver.reset()?;
+    // The device starts again.
+    Ok(driver.restart(VERSION_1)?)
+}
+
+/// A device that accepts fewer features than it offers must also work with them.
+pub(crate) fn features_subset_or_refused(driver: &mut Driver<'_>) -> Result {
+    if !driver.negotiate(VERSION_1)? {
+        return Ok(());
+    }
+    driver.start()?;
+    serve_one_request(driver)
+}
+
+pub(crate) fn features_unknown_bit_refused(driver: &mut Driver<'_>) -> Result {
+    let offered = driver.offered();
+    let unknown = (0..24).rev().map(|bit| 1 << bit).find(|bit| offered & bit == 0);
+    let unknown = unknown.ok_or(Stop::Skipped("the device offers every feature"))?;
+    let is_accepted = driver.negotiate(VERSION_1 | unknown)?;
+    Ok(require("FEATURES_OK must stay clear", !is_accepted, driver.status().into())?)
+}
+
+pub(crate) fn generation_after_host_change(driver: &mut Driver<'_>) -> Result {
+    driver.restart(VERSION_1)?;
+    let before = driver.generation();
+    match driver.device_id() {
+        balloon::DEVICE_ID => balloon::change_by_host(driver)?,
+        _ => mem::change_by_host(driver)?,
+    }
+    let changed = driver.wait_for(|driver| driver.generation() != before);
+    Ok(require("the generation must change with the configuration", changed, before.into())?)
+}
+
+pub(crate) fn queue_zero_after_reset(driver: &mut Driver<'_>) -> Result {
+    driver.restart(VERSION_1)?;
+    expect("QueueReady", true, driver.is_queue_ready(0))?;
+    driver.reset()?;
+    Ok(expect("QueueReady after a reset", false, driver.is_queue_ready(0))?)
+}
+
+pub(crate) fn unused_queue_size_zero(driver: &mut Driver<'_>) -> Result {
+    Ok(expect("QueueNumMax of a queue that does not exist", 0u32, driver.queue_max(UNUSED_QUEUE))?)
+}
+
+fn serve_one_request(driver: &mut Driver<'_>) -> Result {
+    match driver.device_id() {
+        balloon::DEVICE_ID => balloon::serve_one_request(driver),
+        mem::DEVICE_ID => mem::serve_one_request(driver),
+        other => {
+            Err(Failure::Differs { what: "the device ID", expected: 24, found: other.into() })?
+        }
+    }
+}

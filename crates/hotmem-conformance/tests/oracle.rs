@@ -1,0 +1,103 @@
+//! Proves the suite by models: each deviation is noticed by the point that names it, and no device can
+//! stop the suite.
+
+use hotmem_conformance::model::{Deviation, Hostility, Model};
+use hotmem_conformance::runner::{Report, Suite, Verdict};
+use hotmem_conformance::{BALLOON_POINTS, MEMORY_POINTS, Point};
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+/// Deviations that other points notice as well, because these do what the device does wrongly.
+const ALSO_NOTICED_BY: &[(Deviation, &[&str])] = &[
+    (
+        Deviation::ResetIgnoredWhenStarted,
+        &[
+            "transport/queue-zero-after-reset",
+            "mem/config/stable-across-reset",
+            "mem/memory/contents-kept-over-reset",
+            "mem/memory/state-kept-over-reset",
+            "mem/memory/unplugged-readable",
+            "balloon/report/poison-kept",
+        ],
+    ),
+    (
+        Deviation::ResetShrinksRegion,
+        &[
+            "mem/memory/contents-kept-over-reset",
+            "mem/memory/state-kept-over-reset",
+            "mem/memory/unplugged-readable",
+        ],
+    ),
+];
+
+/// A device's points, and how a model of it is made.
+#[derive(Clone, Copy)]
+struct Kind {
+    points: &'static [Point],
+    model: fn(Option<Deviation>) -> Model,
+}
+
+const KINDS: [Kind; 2] = [
+    Kind { points: MEMORY_POINTS, model: Model::memory },
+    Kind { points: BALLOON_POINTS, model: Model::balloon },
+];
+
+impl Kind {
+    /// Runs all points with a short time limit, which suffices for a device that answers at once.
+    fn run(self, deviation: Option<Deviation>, hostility: Option<Hostility>) -> Report {
+        let new_device = move || {
+            let model = (self.model)(deviation);
+            match hostility {
+                Some(hostility) => model.hostile(hostility),
+                None => model,
+            }
+        };
+        let answer_limit = Duration::from_millis(1);
+        Suite::new(self.points, new_device).within(answer_limit, Duration::from_secs(600)).run()
+    }
+}
+
+fn failed(report: &Report) -> BTreeSet<&'static str> {
+    let failed = report.verdicts().iter().filter(|(_, verdict)| !verdict.is_ok());
+    failed.map(|(point, _)| point.name).collect()
+}
+
+#[test]
+fn a_model_without_deviation_passes_every_point() {
+    for kind in KINDS {
+        for (point, verdict) in kind.run(None, None).verdicts() {
+            assert_eq!(verdict, &Verdict::Passed, "{}", point.name);
+        }
+    }
+}
+
+#[test]
+fn each_deviation_is_noticed_by_its_point_and_by_no_unrelated_one() {
+    let mut wrong = String::new();
+    for &deviation in Deviation::ALL {
+        for kind in KINDS {
+            let has = |name: &str| kind.points.iter().any(|point| point.name == name);
+            if !has(deviation.point()) {
+                continue;
+            }
+            let found = failed(&kind.run(Some(deviation), None));
+            let also = ALSO_NOTICED_BY.iter().filter(|(other, _)| *other == deviation);
+            let also = also.flat_map(|(_, names)| names.iter().copied());
+            let expected = also.chain([deviation.point()]).filter(|name| has(name));
+            if found != expected.collect() {
+                wrong += &format!("{deviation:?}, for {}: {found:?}\n", deviation.point());
+            }
+        }
+    }
+    assert_eq!(wrong, "");
+}
+
+#[test]
+fn each_point_has_a_deviation() {
+    for kind in KINDS {
+        for point in kind.points {
+            let has = Deviation::ALL.iter().any(|deviation| deviation.point() == point.name);
+            assert!(has, "{}", point.name);
+        }
+    }
+}
