@@ -1,7 +1,7 @@
 //! Drives a device of any type: the handshake, queues, requests and their answers.
 
 use crate::buffers::Buffers;
-use crate::device::Device;
+use crate::device::{Device, SCRATCH_BYTES};
 use crate::failure::{Failure, Stop};
 use crate::registers::{
     ACKNOWLEDGE, CONFIG, CONFIG_GENERATION, DEVICE_FEATURES, DEVICE_FEATURES_SEL, DEVICE_ID,
@@ -10,6 +10,7 @@ use crate::registers::{
     QUEUE_SEL, STATUS, VERSION_1,
 };
 use crate::ring::{Descriptor, MAX_DESCRIPTORS, RING_BYTES, Ring, Used};
+use core::ops::Range;
 use core::time::Duration;
 
 /// The largest number of queues of a device: those of a balloon.
@@ -18,6 +19,8 @@ const MAX_QUEUES: u16 = 5;
 const BUFFERS: u64 = 8 * RING_BYTES;
 /// The pages that are given to a balloon lie behind the buffers.
 const PAGES: u64 = 16 * RING_BYTES;
+/// The size of a page of a balloon in bytes (5.5.6).
+pub(crate) const PAGE_BYTES: u64 = 4096;
 /// How often a device runs at least before it fails to answer, so that a busy host does not fail it.
 const MIN_RUNS: u32 = 100;
 
@@ -40,8 +43,16 @@ pub(crate) struct Driver<'a> {
 }
 
 impl<'a> Driver<'a> {
+    /// Takes a device.
+    ///
+    /// # Panics
+    /// Panics if the device has not the RAM that [`GuestMemory::ram`](crate::GuestMemory::ram) promises.
     pub(crate) fn new(device: &'a mut dyn Device, clock: Clock<'a>) -> Result<Driver<'a>, Failure> {
-        let ram = device.ram().start;
+        let Range { start: ram, end } = device.ram();
+        assert!(
+            ram.is_multiple_of(PAGE_BYTES) && end.saturating_sub(ram) >= SCRATCH_BYTES,
+            "GuestMemory::ram must return SCRATCH_BYTES from a multiple of 4096"
+        );
         let buffers = Buffers::new(device, ram + BUFFERS)?;
         Ok(Driver { device, clock, ram, rings: [None; MAX_QUEUES as usize], buffers })
     }

@@ -46,6 +46,13 @@ pub enum Failure {
         /// The state in the device's response.
         found: u16,
     },
+    /// Memory has not the contents that it must have.
+    Contents {
+        /// What must be true of the memory.
+        rule: &'static str,
+        /// The address.
+        addr: u64,
+    },
     /// The device does not answer within the time limit.
     NoAnswer {
         /// The number of the queue.
@@ -145,6 +152,7 @@ impl fmt::Display for Failure {
                 write!(f, "the state at {addr:#x}, blocks: {blocks}, is {found} ")?;
                 write!(f, "instead of {expected}")
             }
+            Failure::Contents { rule, addr } => write!(f, "{rule} (at {addr:#x})"),
             Failure::NoAnswer { queue } => write!(f, "the device does not answer on queue {queue}"),
             Failure::UnexpectedAnswer { queue } => {
                 write!(f, "the device answers on queue {queue} without a request")
@@ -203,6 +211,11 @@ pub(crate) fn expect(
 ) -> Result<(), Failure> {
     let (expected, found) = (expected.into(), found.into());
     if expected == found { Ok(()) } else { Err(Failure::Differs { what, expected, found }) }
+}
+
+/// Fails a point unless `holds`, which is true of memory at `addr`.
+pub(crate) fn require_contents(rule: &'static str, holds: bool, addr: u64) -> Result<(), Failure> {
+    if holds { Ok(()) } else { Err(Failure::Contents { rule, addr }) }
 }
 
 /// Fails a point unless `holds`.

@@ -53,6 +53,9 @@ impl Point {
     /// Checks the point with a device. The device must be a new one, because others' requests are
     /// not undone. A guest, which cannot make one, may use its device again: it is reset first, and
     /// its memory is unplugged.
+    ///
+    /// # Panics
+    /// Panics if [`GuestMemory::ram`](crate::GuestMemory::ram) returns less memory than it promises.
     pub fn check(&self, device: &mut dyn Device, clock: Clock<'_>) -> Outcome {
         match self.steps(device, clock) {
             Ok(()) => Outcome::Passed,

@@ -20,6 +20,9 @@ const ALSO_NOTICED_BY: &[(Deviation, &[&str])] = &[
             "balloon/report/poison-kept",
         ],
     ),
+    (Deviation::PluggedSizeStays, PLUGGING),
+    (Deviation::PlugsNextInstead, PLUGGING),
+    (Deviation::PlugsNextInstead, &["mem/queue/batch-order"]),
     (
         Deviation::ResetShrinksRegion,
         &[
@@ -28,6 +31,29 @@ const ALSO_NOTICED_BY: &[(Deviation, &[&str])] = &[
             "mem/memory/unplugged-readable",
         ],
     ),
+];
+
+/// Points that plug blocks and leave some plugged. Their last step, the sweep, notices what a PLUG request
+/// has done wrongly.
+const PLUGGING: &[&str] = &[
+    "transport/generation-after-plug",
+    "mem/config/plugged-le-usable",
+    "mem/plug/last-usable-block",
+    "mem/plug/max-in-one-request",
+    "mem/plug/already-plugged",
+    "mem/plug/overlaps-plugged",
+    "mem/plug/over-requested-nack",
+    "mem/unplug/plugged",
+    "mem/unplug/already-unplugged",
+    "mem/unplug/mixed",
+    "mem/unplug/zero-and-unaligned",
+    "mem/unplug/content-of-neighbours-kept",
+    "mem/all/plug-after",
+    "mem/state/plugged",
+    "mem/state/mixed",
+    "mem/memory/writable-when-plugged",
+    "mem/memory/contents-kept-over-reset",
+    "mem/memory/state-kept-over-reset",
 ];
 
 /// A device's points, and how a model of it is made.

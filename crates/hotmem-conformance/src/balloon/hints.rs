@@ -3,7 +3,7 @@
 use super::services::Service;
 use super::session::Balloon;
 use super::wire::HINT_COMMAND;
-use crate::failure::{Stop, expect, require};
+use crate::failure::{Stop, require};
 
 type Result = core::result::Result<(), Stop>;
 
@@ -26,8 +26,7 @@ pub(crate) fn stale_id_ignored(balloon: &mut Balloon<'_>) -> Result {
     }
     send_command(balloon, queue, STOP)?;
     for page in 0..4 {
-        let is_kept = balloon.is_kept(page)?;
-        expect("whether a page of a stale hint is kept", true, is_kept)?;
+        balloon.expect_kept("a page of a stale hint must keep its contents", page)?;
     }
     Ok(())
 }

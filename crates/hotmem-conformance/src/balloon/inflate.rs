@@ -6,7 +6,7 @@
 
 use super::services::Service::{Deflate, Inflate};
 use super::session::{Balloon, MAX_PAGES};
-use crate::failure::{Stop, expect};
+use crate::failure::{Stop, expect, require_contents};
 use crate::ring::{read, write};
 use core::ops::Range;
 
@@ -56,12 +56,8 @@ fn expect_same_treatment(balloon: &mut Balloon<'_>, pages: Range<u32>) -> Result
         return Err(Stop::Skipped("the device keeps the contents of inflated pages"));
     }
     for page in pages {
-        expect("the number of an inflated page that was kept, or 0", 0u32, kept(balloon, page)?)?;
+        let rule = "the device must treat all pages of a request like the first";
+        require_contents(rule, !balloon.is_kept(page)?, balloon.page(page))?;
     }
     Ok(())
-}
-
-/// Returns the number of a page that is kept, or 0.
-fn kept(balloon: &mut Balloon<'_>, page: u32) -> core::result::Result<u32, Stop> {
-    Ok(if balloon.is_kept(page)? { page } else { 0 })
 }

@@ -1,8 +1,9 @@
 //! Points of free page reports (5.5.6.7).
 
 use super::services::Service;
-use super::session::{Balloon, PAGE_BYTES};
-use crate::failure::{Stop, expect};
+use super::session::Balloon;
+use crate::driver::PAGE_BYTES;
+use crate::failure::{Stop, require_contents};
 use crate::ring::{Descriptor, read, write};
 
 type Result = core::result::Result<(), Stop>;
@@ -14,7 +15,7 @@ pub(crate) fn readable_untouched(balloon: &mut Balloon<'_>) -> Result {
     balloon.mark(0..2)?;
     let chain = [balloon.page_buffer(0, false), balloon.page_buffer(1, true)];
     balloon.driver.send(queue, &chain)?;
-    Ok(expect("whether a page that the device may not write is kept", true, balloon.is_kept(0)?)?)
+    Ok(balloon.expect_kept("a page that the device only reads must keep its contents", 0)?)
 }
 
 pub(crate) fn poison_kept(balloon: &mut Balloon<'_>) -> Result {
@@ -26,9 +27,8 @@ pub(crate) fn poison_kept(balloon: &mut Balloon<'_>) -> Result {
     }
     balloon.driver.send(queue, &[balloon.page_buffer(0, true)])?;
     for offset in (0..PAGE_BYTES).step_by(64) {
-        for byte in read::<64>(balloon.driver.device(), start + offset)? {
-            expect("a byte of a reported page", POISON, byte)?;
-        }
+        let is_poison = read(balloon.driver.device(), start + offset)? == [POISON; 64];
+        require_contents("a reported page must hold the poison value", is_poison, start + offset)?;
     }
     Ok(())
 }
@@ -45,8 +45,13 @@ pub(crate) fn entries_32(balloon: &mut Balloon<'_>) -> Result {
     balloon.driver.send(queue, &chain)?;
     let is_first_kept = balloon.is_kept(0)?;
     for page in (0..2 * ENTRIES).step_by(2) {
-        expect("whether a reported page is kept", is_first_kept, balloon.is_kept(page)?)?;
-        expect("whether a page that is not reported is kept", true, balloon.is_kept(page + 1)?)?;
+        let is_alike = balloon.is_kept(page)? == is_first_kept;
+        require_contents(
+            "the device must treat all pages of a report like the first",
+            is_alike,
+            balloon.page(page),
+        )?;
+        balloon.expect_kept("a page that is not reported must keep its contents", page + 1)?;
     }
     Ok(())
 }

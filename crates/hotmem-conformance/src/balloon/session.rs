@@ -2,12 +2,11 @@
 
 use super::services::{Queues, Service};
 use super::wire::{DEVICE_ID, NUM_PAGES, PAGE_POISON, POISON_VALUE};
-use crate::driver::Driver;
-use crate::failure::{Failure, Stop, expect};
+use crate::driver::{Driver, PAGE_BYTES};
+use crate::failure::{Failure, Stop, expect, require_contents};
 use crate::registers::VERSION_1;
 use crate::ring::{Descriptor, read, write};
 
-pub(super) const PAGE_BYTES: u64 = 4096;
 /// The bytes at both ends of a page that show whether its contents are kept.
 const MARK_BYTES: usize = 64;
 /// The byte of pages before they are given to the device.
@@ -105,6 +104,11 @@ impl<'a> Balloon<'a> {
             }
         }
         Ok(true)
+    }
+
+    /// Fails the point unless a page still has its mark.
+    pub(super) fn expect_kept(&mut self, rule: &'static str, page: u32) -> Result<(), Failure> {
+        require_contents(rule, self.is_kept(page)?, self.page(page))
     }
 
     fn marks(&self, page: u32) -> [u64; 2] {

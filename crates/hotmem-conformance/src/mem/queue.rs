@@ -2,7 +2,9 @@
 
 use super::plug::FIRST;
 use super::session::Memory;
-use super::wire::{ACK, PLUG, PLUGGED, RESPONSE_BYTES, Request, STATE, UNPLUG, UNPLUGGED};
+use super::wire::{
+    ACK, BUSY, PLUG, PLUGGED, RESPONSE_BYTES, Request, Response, STATE, UNPLUG, UNPLUGGED,
+};
 use crate::failure::{Stop, expect};
 
 type Result = core::result::Result<(), Stop>;
@@ -19,8 +21,7 @@ pub(crate) fn request_split(memory: &mut Memory<'_>) -> Result {
             let [first, second] = request.split_at(at);
             [first, second, response]
         })?;
-        expect("the response", ACK, response.kind)?;
-        expect("the state", UNPLUGGED, response.state)?;
+        response.check_state(request, UNPLUGGED)?;
     }
     Ok(())
 }
@@ -32,8 +33,7 @@ pub(crate) fn response_split(memory: &mut Memory<'_>) -> Result {
             let [first, second] = response.split_at(at);
             [request, first, second]
         })?;
-        expect("the response", ACK, response.kind)?;
-        expect("the state", UNPLUGGED, response.state)?;
+        response.check_state(request, UNPLUGGED)?;
     }
     Ok(())
 }
@@ -50,50 +50,52 @@ pub(crate) fn used_len_10(memory: &mut Memory<'_>) -> Result {
 
 pub(crate) fn batch_order(memory: &mut Memory<'_>) -> Result {
     memory.requested_blocks(2)?;
-    let kinds = [STATE, PLUG, STATE, UNPLUG, STATE];
-    let responses = batch(memory, kinds)?;
-    for (kind, _) in responses {
-        expect("the response", ACK, kind)?;
+    let answers = batch(memory, [STATE, PLUG, STATE, UNPLUG, STATE])?;
+    for (request, response) in [answers[1], answers[3]] {
+        response.check_kind(request, ACK)?;
     }
-    let states = [UNPLUGGED, PLUGGED, UNPLUGGED];
-    for (expected, (_, found)) in states.into_iter().zip(responses.into_iter().step_by(2)) {
-        expect("the state in a batch of requests", expected, found)?;
+    for ((request, response), expected) in
+        [(answers[0], UNPLUGGED), (answers[2], PLUGGED), (answers[4], UNPLUGGED)]
+    {
+        response.check_state(request, expected)?;
     }
     Ok(())
 }
 
 pub(crate) fn unknown_type_does_not_lose_others(memory: &mut Memory<'_>) -> Result {
-    let responses = batch(memory, [STATE, UNKNOWN, STATE])?;
-    for (kind, state) in [responses[0], responses[2]] {
-        expect("the response to a request beside one of an unknown type", ACK, kind)?;
-        expect("the state", UNPLUGGED, state)?;
+    let answers = batch(memory, [STATE, UNKNOWN, STATE])?;
+    for (request, response) in [answers[0], answers[2]] {
+        response.check_state(request, UNPLUGGED)?;
     }
     Ok(())
 }
 
-/// Makes requests for one block available at once, waits for all answers, and returns the types and
-/// the states of the responses.
+/// Makes requests for one block available at once, waits for all answers, and returns the requests with
+/// their responses.
 fn batch<const N: usize>(
     memory: &mut Memory<'_>,
     kinds: [u16; N],
-) -> core::result::Result<[(u16, u16); N], Stop> {
+) -> core::result::Result<[(Request, Response); N], Stop> {
     memory.driver.clear_buffers()?;
+    let requests = kinds.map(|kind| Request { kind, ..state_request(memory) });
     let mut places = [None; N];
-    for (place, kind) in places.iter_mut().zip(kinds) {
-        let (request, response) = memory.place(Request { kind, ..state_request(memory) })?;
-        memory.driver.push(REQUESTS, &[request, response])?;
+    for (place, request) in places.iter_mut().zip(requests) {
+        let (readable, response) = memory.place(request)?;
+        memory.driver.push(REQUESTS, &[readable, response])?;
         *place = Some(response);
     }
     memory.driver.notify(REQUESTS);
     for _ in 0..N {
         memory.driver.wait(REQUESTS)?;
     }
-    let mut responses = [(0, 0); N];
-    for (response, place) in responses.iter_mut().zip(places.into_iter().flatten()) {
-        let read = memory.response(place, 0)?;
-        *response = (read.kind, read.state);
+    let mut answers = requests.map(|request| (request, Response::default()));
+    for ((_, response), place) in answers.iter_mut().zip(places.into_iter().flatten()) {
+        *response = memory.response(place, 0)?;
+        if response.kind == BUSY {
+            return Err(Stop::Skipped("the device is busy"));
+        }
     }
-    Ok(responses)
+    Ok(answers)
 }
 
 fn state_request(memory: &Memory<'_>) -> Request {

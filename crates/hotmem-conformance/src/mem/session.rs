@@ -161,11 +161,8 @@ impl<'a> Memory<'a> {
     /// Sends a request, and fails unless the type of the response is `expected`.
     pub(super) fn expect(&mut self, request: Request, expected: u16) -> Result<Response, Stop> {
         let response = self.ask(request)?;
-        if response.kind == expected {
-            return Ok(response);
-        }
-        let (found, Request { kind, addr, blocks, .. }) = (response.kind, request);
-        Err(Failure::Response { request: kind, addr, blocks, expected, found }.into())
+        response.check_kind(request, expected)?;
+        Ok(response)
     }
 
     /// Sends a request for the blocks from `block` on, and fails unless it is answered as `expected`.
@@ -210,11 +207,9 @@ impl<'a> Memory<'a> {
         blocks: u16,
         expected: u16,
     ) -> Result<(), Stop> {
-        let found = self.expect_at(STATE, block, blocks, ACK)?.state;
-        if found == expected {
-            return Ok(());
-        }
-        Err(Failure::State { addr: self.addr(block), blocks, expected, found }.into())
+        let addr = self.addr(block);
+        let request = Request { kind: STATE, addr, blocks, padding: 0 };
+        Ok(self.ask(request)?.check_state(request, expected)?)
     }
 
     /// Checks the configuration and the state of every block against the model, and that the device

@@ -2,8 +2,8 @@
 
 use super::plug::{FIRST, refuse_below_region};
 use super::session::Memory;
-use super::wire::{ACK, MIXED, PLUGGED, Request, STATE, UNPLUGGED};
-use crate::failure::{Stop, expect};
+use super::wire::{MIXED, PLUGGED, Request, STATE, UNPLUGGED};
+use crate::failure::Stop;
 
 type Result = core::result::Result<(), Stop>;
 
@@ -38,6 +38,5 @@ pub(crate) fn padding_ignored(memory: &mut Memory<'_>) -> Result {
     memory.requested_blocks(2)?;
     let addr = memory.addr(FIRST);
     let request = Request { kind: STATE, addr, blocks: 1, padding: 0xaa };
-    let response = memory.expect(request, ACK)?;
-    Ok(expect("the state", UNPLUGGED, response.state)?)
+    Ok(memory.ask(request)?.check_state(request, UNPLUGGED)?)
 }

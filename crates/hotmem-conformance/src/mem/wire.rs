@@ -1,6 +1,8 @@
 //! Names the numbers of the protocol, encodes requests of 24 bytes, and decodes responses of 10 bytes
 //! (5.15.6).
 
+use crate::failure::Failure;
+
 /// The type of a memory device (5.15.1).
 pub(crate) const DEVICE_ID: u32 = 24;
 /// The feature `VIRTIO_MEM_F_ACPI_PXM` (5.15.3).
@@ -36,7 +38,7 @@ pub(super) struct Request {
 }
 
 /// A response.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 pub(super) struct Response {
     pub(super) kind: u16,
     pub(super) state: u16,
@@ -59,5 +61,25 @@ impl Response {
         let kind = u16::from_le_bytes([bytes[0], bytes[1]]);
         let state = u16::from_le_bytes([bytes[8], bytes[9]]);
         Response { kind, state, used_len }
+    }
+
+    /// Fails unless the response to `request` is of the type `expected`.
+    pub(super) fn check_kind(self, request: Request, expected: u16) -> Result<(), Failure> {
+        let (found, Request { kind, addr, blocks, .. }) = (self.kind, request);
+        if found == expected {
+            return Ok(());
+        }
+        Err(Failure::Response { request: kind, addr, blocks, expected, found })
+    }
+
+    /// Fails unless the STATE request `request` is acknowledged with the state `expected`.
+    pub(super) fn check_state(self, request: Request, expected: u16) -> Result<(), Failure> {
+        self.check_kind(request, ACK)?;
+        let (found, Request { addr, blocks, .. }) = (self.state, request);
+        if found == expected {
+            Ok(())
+        } else {
+            Err(Failure::State { addr, blocks, expected, found })
+        }
     }
 }

@@ -57,6 +57,10 @@ deviations! {
     /// A reset of a started device makes the region smaller.
     ResetShrinksRegion => "mem/config/stable-across-reset",
 
+    /// PLUG plugs the blocks behind those of the request.
+    PlugsNextInstead => "mem/plug/first-block",
+    /// `plugged_size` stays 0.
+    PluggedSizeStays => "mem/plug/first-block",
     /// The first block cannot be plugged.
     FirstBlockRefused => "mem/plug/first-block",
     /// The last usable block cannot be plugged.
@@ -191,25 +195,12 @@ pub enum Hostility {
     ConfigOfZeros,
     /// The generation changes each time it is read.
     GenerationNeverRests,
+    /// A memory device answers each request by BUSY.
+    AlwaysBusy,
+    /// A memory device answers its first requests by BUSY.
+    BusyAtFirst,
     /// The device panics when it is notified.
     Panics,
     /// The device does not return when it is notified.
     Hangs,
-}
-
-impl Hostility {
-    /// All hostilities except [`Hangs`](Self::Hangs), whose threads never end.
-    pub const ENDING: &[Hostility] = &[
-        Hostility::NeverAnswers,
-        Hostility::AnswersTwice,
-        Hostility::UsesWrongChain,
-        Hostility::UsedIndexJumps,
-        Hostility::ReportsTooMany,
-        Hostility::WritesBehindBuffers,
-        Hostility::WritesDescriptors,
-        Hostility::ConfigOfOnes,
-        Hostility::ConfigOfZeros,
-        Hostility::GenerationNeverRests,
-        Hostility::Panics,
-    ];
 }

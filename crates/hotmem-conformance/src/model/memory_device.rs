@@ -75,7 +75,7 @@ impl MemoryDevice {
             ADDR,
             self.region_size,
             bytes(self.usable),
-            bytes(plugged),
+            if self.deviates(Deviation::PluggedSizeStays) { 0 } else { bytes(plugged) },
             bytes(self.requested),
         ];
         fields.iter().flat_map(|field| field.to_le_bytes()).collect()
@@ -221,7 +221,8 @@ impl MemoryDevice {
         if is_over && !self.deviates(Deviation::PlugOverRequested) {
             return NACK;
         }
-        self.set(range, true, ram);
+        let shift = usize::from(self.deviates(Deviation::PlugsNextInstead));
+        self.set(range.start + shift..range.end + shift, true, ram);
         ACK
     }
 
@@ -287,7 +288,7 @@ impl MemoryDevice {
 
     /// Plugs or unplugs blocks. What is not plugged has no contents.
     fn set(&mut self, blocks: impl Iterator<Item = usize>, plugged: bool, ram: &mut Ram) {
-        for block in blocks {
+        for block in blocks.filter(|&block| block < BLOCKS) {
             self.blocks[block] = plugged;
             if !plugged {
                 ram.fill(ADDR + block as u64 * self.block_size, self.block_size, 0);

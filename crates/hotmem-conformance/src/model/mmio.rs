@@ -16,6 +16,8 @@ use std::ops::Range;
 
 const MAGIC_VALUE: u64 = 0x00;
 const VERSION: u64 = 0x04;
+/// The type of the response `VIRTIO_MEM_RESP_BUSY`.
+const BUSY: u8 = 2;
 
 /// A device that follows the specification, but for one deviation at most.
 pub struct Model {
@@ -23,6 +25,8 @@ pub struct Model {
     kind: Kind,
     deviation: Option<Deviation>,
     hostility: Option<Hostility>,
+    /// How many requests are still answered by BUSY.
+    busy_answers: u32,
     status: u32,
     generation: u32,
     accepted: u64,
@@ -52,7 +56,12 @@ impl Model {
     /// Makes the device hostile.
     #[must_use]
     pub fn hostile(self, hostility: Hostility) -> Model {
-        Model { hostility: Some(hostility), ..self }
+        let busy_answers = match hostility {
+            Hostility::AlwaysBusy => u32::MAX,
+            Hostility::BusyAtFirst => 3,
+            _ => 0,
+        };
+        Model { hostility: Some(hostility), busy_answers, ..self }
     }
 
     fn new(ram: Ram, kind: Kind, deviation: Option<Deviation>) -> Model {
@@ -62,6 +71,7 @@ impl Model {
             kind,
             deviation,
             hostility: None,
+            busy_answers: 0,
             status: 0,
             generation: 0,
             accepted: 0,
@@ -185,6 +195,10 @@ impl Model {
     }
 
     fn answer(&mut self, number: usize, chain: &Chain) -> Answer {
+        if self.busy_answers > 0 {
+            self.busy_answers -= 1;
+            return Answer::Used(chain.respond(&mut self.ram, &[BUSY, 0, 0, 0, 0, 0, 0, 0, 0, 0]));
+        }
         let before = self.kind.config();
         let answer = self.kind.serve(number, chain, &mut self.ram);
         if self.kind.config() != before && !self.deviates(Deviation::GenerationIgnoresPlug) {

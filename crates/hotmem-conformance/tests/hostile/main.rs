@@ -1,0 +1,102 @@
+//! Checks that no device can stop the suite, or make it panic.
+
+mod erratic;
+
+use hotmem_conformance::model::{Hostility, Model};
+use hotmem_conformance::runner::{Fault, Suite, Verdict};
+use hotmem_conformance::{BALLOON_POINTS, Clock, Device, Failure, MEMORY_POINTS, Outcome, Point};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use std::cell::Cell;
+use std::time::Duration;
+
+/// Time that passes only when it is read.
+const TICK: Duration = Duration::from_millis(20);
+const LIMIT: Duration = Duration::from_secs(1);
+
+fn point(points: &'static [Point], name: &str) -> &'static Point {
+    points.iter().find(|point| point.name == name).unwrap()
+}
+
+fn check(point: &Point, device: &mut dyn Device) -> Outcome {
+    let time = Cell::new(Duration::ZERO);
+    let now = || {
+        time.set(time.get() + TICK);
+        time.get()
+    };
+    point.check(device, Clock { now: &now, answer_limit: LIMIT })
+}
+
+/// Checks a point that sends a request with a hostile memory device.
+fn failure_of(hostility: Hostility) -> Failure {
+    let point = point(MEMORY_POINTS, "mem/state/unplugged");
+    match check(point, &mut Model::memory(None).hostile(hostility)) {
+        Outcome::Failed(failure) => failure,
+        outcome => panic!("{hostility:?}: {outcome:?}"),
+    }
+}
+
+#[test]
+fn each_hostility_is_named() {
+    assert_eq!(failure_of(Hostility::NeverAnswers), Failure::NoAnswer { queue: 0 });
+    let twice = Failure::UsedIndex { limit: 1, found: 2 };
+    assert_eq!(failure_of(Hostility::AnswersTwice), twice);
+    assert_eq!(failure_of(Hostility::UsesWrongChain), Failure::UsedId(7));
+    let jumps = Failure::UsedIndex { limit: 1, found: 1001 };
+    assert_eq!(failure_of(Hostility::UsedIndexJumps), jumps);
+    let too_many = Failure::UsedLength { writable: 10, found: 1 << 20 };
+    assert_eq!(failure_of(Hostility::ReportsTooMany), too_many);
+    let outside = failure_of(Hostility::WritesBehindBuffers);
+    assert!(matches!(outside, Failure::WrittenOutside { found: 1, .. }), "{outside:?}");
+    assert_eq!(failure_of(Hostility::WritesDescriptors), Failure::RingWritten { queue: 0 });
+    assert_eq!(failure_of(Hostility::AlwaysBusy), Failure::Busy);
+    assert_eq!(failure_of(Hostility::ConfigOfOnes), Failure::Region);
+    assert_eq!(failure_of(Hostility::ConfigOfZeros), Failure::Region);
+}
+
+#[test]
+fn a_generation_that_always_changes_stops_no_point() {
+    let device = || Model::memory(None).hostile(Hostility::GenerationNeverRests);
+    for point in MEMORY_POINTS {
+        assert_eq!(check(point, &mut device()), Outcome::Passed, "{}", point.name);
+    }
+}
+
+#[test]
+fn requests_are_sent_again_while_a_device_is_busy() {
+    let device = || Model::memory(None).hostile(Hostility::BusyAtFirst);
+    for point in MEMORY_POINTS {
+        let outcome = check(point, &mut device());
+        let is_batch = matches!(outcome, Outcome::Skipped("the device is busy"));
+        assert!(outcome == Outcome::Passed || is_batch, "{}: {outcome:?}", point.name);
+    }
+}
+
+#[test]
+fn a_device_that_panics_fails_its_point_with_the_message() {
+    let suite = Suite::new(BALLOON_POINTS, || Model::balloon(None).hostile(Hostility::Panics));
+    let verdict = suite.run_point(point(BALLOON_POINTS, "balloon/inflate/used-len-zero"));
+    let message = "the model panics, as it was told to".to_owned();
+    assert_eq!(verdict, Verdict::Failed(Fault::Panics(message)));
+}
+
+#[test]
+fn a_device_that_does_not_return_fails_its_point() {
+    let suite = Suite::new(MEMORY_POINTS, || Model::memory(None).hostile(Hostility::Hangs));
+    let limit = Duration::from_millis(50);
+    let verdict =
+        suite.within(LIMIT, limit).run_point(point(MEMORY_POINTS, "mem/plug/first-block"));
+    assert_eq!(verdict, Verdict::Failed(Fault::Hangs(limit)));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_device_that_does_anything_neither_stops_a_point_nor_makes_it_panic(
+        point in any::<u8>(),
+        script in vec(any::<u8>(), 0..8000),
+    ) {
+        erratic::run_script(point, &script);
+    }
+}
