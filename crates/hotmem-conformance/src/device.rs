@@ -22,7 +22,7 @@ pub trait Registers {
 /// The memory of the guest, by guest physical addresses.
 pub trait GuestMemory {
     /// Returns addresses of RAM that the suite may overwrite: at least [`SCRATCH_BYTES`], from a
-    /// multiple of 4096.
+    /// multiple of 4096, and below 16 TiB, because a balloon has 32 bits for the number of a page.
     fn ram(&self) -> Range<u64>;
 
     /// Copies memory at `addr` into `data`. `addr` lies in RAM or in the region of a memory device.

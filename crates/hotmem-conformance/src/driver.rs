@@ -53,6 +53,7 @@ impl<'a> Driver<'a> {
             ram.is_multiple_of(PAGE_BYTES) && end.saturating_sub(ram) >= SCRATCH_BYTES,
             "GuestMemory::ram must return SCRATCH_BYTES from a multiple of 4096"
         );
+        assert!(ram + SCRATCH_BYTES <= PAGE_BYTES << 32, "GuestMemory::ram must lie below 16 TiB");
         let buffers = Buffers::new(device, ram + BUFFERS)?;
         Ok(Driver { device, clock, ram, rings: [None; MAX_QUEUES as usize], buffers })
     }

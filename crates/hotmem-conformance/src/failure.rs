@@ -85,14 +85,17 @@ pub enum Failure {
         /// The number of the queue.
         queue: u16,
     },
-    /// The device writes outside of the buffers that it may write (2.7.5.1).
+    /// The device writes outside of all buffers.
     WrittenOutside {
         /// The first address.
         addr: u64,
-        /// The byte before.
-        expected: u8,
-        /// The byte now.
+        /// The byte that is there now.
         found: u8,
+    },
+    /// The device writes to a buffer that it may only read (2.7.5.1).
+    ReadableWritten {
+        /// The address of the buffer.
+        addr: u64,
     },
     /// The guest cannot access memory that it may access.
     Inaccessible {
@@ -169,11 +172,12 @@ impl fmt::Display for Failure {
             Failure::RingWritten { queue } => {
                 write!(f, "the device writes to the driver's part of queue {queue}")
             }
-            Failure::WrittenOutside { addr, expected, found } => write!(
-                f,
-                "the device writes outside of its buffers: {addr:#x} has {found:#x} instead of \
-                 {expected:#x}"
-            ),
+            Failure::WrittenOutside { addr, found } => {
+                write!(f, "the device writes {found:#x} outside of its buffers, to {addr:#x}")
+            }
+            Failure::ReadableWritten { addr } => {
+                write!(f, "the device writes to the buffer at {addr:#x}, which it may only read")
+            }
             Failure::Inaccessible { addr } => write!(f, "the guest cannot access {addr:#x}"),
             Failure::Status { expected, found } => {
                 write!(f, "the status is {found:#x} instead of {expected:#x}")

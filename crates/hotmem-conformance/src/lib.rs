@@ -20,6 +20,7 @@ mod buffers;
 mod device;
 mod driver;
 mod failure;
+mod hash;
 mod mem;
 #[cfg(feature = "model")]
 pub mod model;

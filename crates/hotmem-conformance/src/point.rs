@@ -38,15 +38,19 @@ pub enum Outcome {
     Skipped(&'static str),
 }
 
+type TransportCheck = fn(&mut Driver<'_>) -> Result<(), Stop>;
+type MemoryCheck = fn(&mut Memory<'_>) -> Result<(), Stop>;
+type BalloonCheck = fn(&mut Balloon<'_>) -> Result<(), Stop>;
+
 /// The steps of a point, and the state in which the device is when they begin.
 #[derive(Clone, Copy)]
 pub(crate) enum Check {
     /// Any device, before its reset.
-    Transport(fn(&mut Driver<'_>) -> Result<(), Stop>),
+    Transport(TransportCheck),
     /// A memory device that was started with all features, and of which nothing is plugged.
-    Memory(fn(&mut Memory<'_>) -> Result<(), Stop>),
+    Memory(MemoryCheck),
     /// A balloon that was started with all features.
-    Balloon(fn(&mut Balloon<'_>) -> Result<(), Stop>),
+    Balloon(BalloonCheck),
 }
 
 impl Point {
@@ -57,32 +61,48 @@ impl Point {
     /// # Panics
     /// Panics if [`GuestMemory::ram`](crate::GuestMemory::ram) returns less memory than it promises.
     pub fn check(&self, device: &mut dyn Device, clock: Clock<'_>) -> Outcome {
-        match self.steps(device, clock) {
+        let result = match self.check {
+            Check::Transport(check) => check_transport(check, device, clock),
+            Check::Memory(check) => check_memory(check, device, clock),
+            Check::Balloon(check) => check_balloon(check, device, clock),
+        };
+        match result {
             Ok(()) => Outcome::Passed,
             Err(Stop::Failed(failure)) => Outcome::Failed(failure),
             Err(Stop::Skipped(reason)) => Outcome::Skipped(reason),
         }
     }
+}
 
-    fn steps(&self, device: &mut dyn Device, clock: Clock<'_>) -> Result<(), Stop> {
-        let mut driver = Driver::new(device, clock)?;
-        match self.check {
-            Check::Transport(check) => {
-                check(&mut driver)?;
-                Ok(driver.finish()?)
-            }
-            Check::Memory(check) => {
-                let mut memory = Memory::start(driver)?;
-                check(&mut memory)?;
-                memory.finish()
-            }
-            Check::Balloon(check) => {
-                let mut balloon = Balloon::start(driver)?;
-                check(&mut balloon)?;
-                balloon.finish()
-            }
-        }
-    }
+// The three functions are not inlined, so that only one of them takes stack.
+
+#[inline(never)]
+fn check_transport(
+    check: TransportCheck,
+    device: &mut dyn Device,
+    clock: Clock<'_>,
+) -> Result<(), Stop> {
+    let mut driver = Driver::new(device, clock)?;
+    check(&mut driver)?;
+    Ok(driver.finish()?)
+}
+
+#[inline(never)]
+fn check_memory(check: MemoryCheck, device: &mut dyn Device, clock: Clock<'_>) -> Result<(), Stop> {
+    let mut memory = Memory::start(Driver::new(device, clock)?)?;
+    check(&mut memory)?;
+    memory.finish()
+}
+
+#[inline(never)]
+fn check_balloon(
+    check: BalloonCheck,
+    device: &mut dyn Device,
+    clock: Clock<'_>,
+) -> Result<(), Stop> {
+    let mut balloon = Balloon::start(Driver::new(device, clock)?)?;
+    check(&mut balloon)?;
+    balloon.finish()
 }
 
 impl core::fmt::Display for Requirement {

@@ -3,6 +3,7 @@
 
 use crate::device::{Device, Inaccessible};
 use crate::failure::{Failure, Stop};
+use crate::hash::Hash;
 use core::sync::atomic::{Ordering, fence};
 
 /// The largest number of descriptors in a queue of the suite.
@@ -47,7 +48,8 @@ pub(crate) struct Used {
 #[derive(Clone, Copy)]
 struct Chain {
     head: u16,
-    writable: u64,
+    /// The number of bytes that the device may write.
+    writable: u32,
 }
 
 /// A queue in guest memory.
@@ -61,7 +63,7 @@ pub(crate) struct Ring {
     used_index: u16,
     outstanding: [Option<Chain>; MAX_CHAINS],
     /// A hash of the memory that only the driver writes.
-    driver_hash: u64,
+    driver_hash: Hash,
 }
 
 impl Ring {
@@ -81,7 +83,7 @@ impl Ring {
             avail_index: 0,
             used_index: 0,
             outstanding: [None; MAX_CHAINS],
-            driver_hash: 0,
+            driver_hash: Hash::default(),
         };
         for offset in (0..RING_BYTES).step_by(64) {
             write(device, start + offset, &[0; 64])?;
@@ -129,7 +131,7 @@ impl Ring {
             self.next_descriptor += 1;
         }
         let writable = chain.iter().filter(|buffer| buffer.device_writes);
-        let writable = writable.map(|buffer| u64::from(buffer.len)).sum();
+        let writable = writable.map(|buffer| buffer.len).sum();
         let place = self.outstanding.iter_mut().find(|place| place.is_none());
         *place.expect("a point makes too many chains available") = Some(Chain { head, writable });
         let entry = AVAIL + 4 + 2 * u64::from(self.avail_index % self.size);
@@ -167,8 +169,7 @@ impl Ring {
         let chain = self.outstanding.iter_mut().find(is_used).and_then(Option::take);
         let Some(Chain { head, writable }) = chain else { return Err(Failure::UsedId(id)) };
         // A chain that the device only reads has points of its own.
-        if writable != 0 && u64::from(len) > writable {
-            let writable = u32::try_from(writable).unwrap_or(u32::MAX);
+        if writable != 0 && len > writable {
             return Err(Failure::UsedLength { writable, found: len });
         }
         self.used_index = self.used_index.wrapping_add(1);
@@ -189,13 +190,11 @@ impl Ring {
         self.outstanding.iter().flatten().count()
     }
 
-    /// Returns the FNV-1a hash of the descriptors and the available ring.
-    fn hash(&self, device: &mut dyn Device) -> Result<u64, Failure> {
-        let mut hash = 0xcbf2_9ce4_8422_2325;
+    /// Returns the hash of the descriptors and the available ring.
+    fn hash(&self, device: &mut dyn Device) -> Result<Hash, Failure> {
+        let mut hash = Hash::default();
         for offset in (0..USED).step_by(64) {
-            for byte in read::<64>(device, self.start + offset)? {
-                hash = (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
-            }
+            hash.add(&read::<64>(device, self.start + offset)?);
         }
         Ok(hash)
     }

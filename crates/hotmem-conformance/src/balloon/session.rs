@@ -118,7 +118,7 @@ impl<'a> Balloon<'a> {
 
     /// Checks the configuration against the model, and that the device has done nothing more than it
     /// was asked.
-    pub(crate) fn finish(mut self) -> Result<(), Stop> {
+    pub(crate) fn finish(&mut self) -> Result<(), Stop> {
         self.driver.finish()?;
         Ok(expect("num_pages", self.num_pages, self.driver.config(NUM_PAGES))?)
     }

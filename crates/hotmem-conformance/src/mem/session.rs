@@ -214,7 +214,7 @@ impl<'a> Memory<'a> {
 
     /// Checks the configuration and the state of every block against the model, and that the device
     /// has done nothing more than it was asked.
-    pub(crate) fn finish(mut self) -> Result<(), Stop> {
+    pub(crate) fn finish(&mut self) -> Result<(), Stop> {
         self.driver.finish()?;
         self.check_config()?;
         let usable = self.config()?.usable_blocks();

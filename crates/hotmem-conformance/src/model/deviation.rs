@@ -187,6 +187,8 @@ pub enum Hostility {
     ReportsTooMany,
     /// The device writes behind its buffers.
     WritesBehindBuffers,
+    /// The device writes to buffers that it may only read.
+    WritesReadable,
     /// The device writes to the descriptors.
     WritesDescriptors,
     /// All fields of the configuration have all bits set.

@@ -221,6 +221,11 @@ impl Model {
                     ram.fill(buffer.addr + u64::from(buffer.len), 1, 1);
                 }
             }
+            Some(Hostility::WritesReadable) => {
+                if let Some(buffer) = chain.readable.first() {
+                    ram.fill(buffer.addr, 1, 0xff);
+                }
+            }
             Some(Hostility::WritesDescriptors) => ram.fill(queue.areas[0], 1, 1),
             _ => {}
         }

@@ -99,7 +99,7 @@ where
         let thread = thread::Builder::new().name(point.name.to_owned()).spawn(steps);
         let thread = match thread {
             Ok(thread) => thread,
-            Err(error) => return Err(Fault::Panics(format!("no thread can be started: {error}"))),
+            Err(error) => return Err(Fault::NoThread(error.kind())),
         };
         match receiver.recv_timeout(self.point_limit) {
             Ok(outcome) => Ok(outcome),

@@ -2,17 +2,20 @@
 
 use crate::failure::Failure;
 use std::fmt;
+use std::io::ErrorKind;
 use std::time::Duration;
 
-/// What a device does wrongly in a point.
+/// Why a point fails.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// It fails the point.
+    /// The device does what the point does not allow.
     Deviates(Failure),
-    /// It panics, with this message.
+    /// The device panics, with this message.
     Panics(String),
-    /// It has not returned within this time.
+    /// The device has not returned within this time.
     Hangs(Duration),
+    /// The point was not checked, because no thread could be started for it.
+    NoThread(ErrorKind),
 }
 
 /// How a point ends.
@@ -43,6 +46,7 @@ impl fmt::Display for Fault {
         match self {
             Fault::Deviates(failure) => failure.fmt(f),
             Fault::Panics(message) => write!(f, "the device panics: {message}"),
+            Fault::NoThread(kind) => write!(f, "no thread can be started: {kind}"),
             Fault::Hangs(limit) => write!(f, "the device has not returned within {limit:?}"),
         }
     }

@@ -48,6 +48,8 @@ fn each_hostility_is_named() {
     assert_eq!(failure_of(Hostility::ReportsTooMany), too_many);
     let outside = failure_of(Hostility::WritesBehindBuffers);
     assert!(matches!(outside, Failure::WrittenOutside { found: 1, .. }), "{outside:?}");
+    let readable = failure_of(Hostility::WritesReadable);
+    assert!(matches!(readable, Failure::ReadableWritten { .. }), "{readable:?}");
     assert_eq!(failure_of(Hostility::WritesDescriptors), Failure::RingWritten { queue: 0 });
     assert_eq!(failure_of(Hostility::AlwaysBusy), Failure::Busy);
     assert_eq!(failure_of(Hostility::ConfigOfOnes), Failure::Region);
@@ -89,8 +91,20 @@ fn a_device_that_does_not_return_fails_its_point() {
     assert_eq!(verdict, Verdict::Failed(Fault::Hangs(limit)));
 }
 
+/// Configures the number of random cases: that in `PROPTEST_CASES`, or many in deep tests.
+fn cases() -> ProptestConfig {
+    let config = ProptestConfig { failure_persistence: None, ..ProptestConfig::default() };
+    let is_set = |name| std::env::var_os(name).is_some();
+    let cases = match () {
+        () if is_set("PROPTEST_CASES") => config.cases,
+        () if is_set("HOTMEM_DEEP") => 20_000,
+        () => 1000,
+    };
+    ProptestConfig { cases, ..config }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
+    #![proptest_config(cases())]
 
     #[test]
     fn a_device_that_does_anything_neither_stops_a_point_nor_makes_it_panic(
