@@ -211,6 +211,18 @@ impl<'a> Driver<'a> {
         Ok(used)
     }
 
+    /// Lets the device run for a hundredth of the time limit. Returns a chain that it has used
+    /// meanwhile.
+    pub(crate) fn settle(&mut self, queue: u16) -> Result<Option<Used>, Failure> {
+        let mut result = Ok(None);
+        let limit = self.clock.answer_limit / 100;
+        self.wait_within(limit, |driver| {
+            result = driver.poll(queue);
+            !matches!(result, Ok(None))
+        });
+        result
+    }
+
     /// Makes a chain available, and waits for the answer. Returns the used length.
     pub(crate) fn send(&mut self, queue: u16, chain: &[Descriptor]) -> Result<u32, Stop> {
         self.push(queue, chain)?;
@@ -219,7 +231,11 @@ impl<'a> Driver<'a> {
     }
 
     /// Lets the device run until `is_done` or the time limit. Returns whether it is done.
-    pub(crate) fn wait_for(&mut self, mut is_done: impl FnMut(&mut Self) -> bool) -> bool {
+    pub(crate) fn wait_for(&mut self, is_done: impl FnMut(&mut Self) -> bool) -> bool {
+        self.wait_within(self.clock.answer_limit, is_done)
+    }
+
+    fn wait_within(&mut self, limit: Duration, mut is_done: impl FnMut(&mut Self) -> bool) -> bool {
         let start = (self.clock.now)();
         let mut runs = 0;
         loop {
@@ -229,7 +245,7 @@ impl<'a> Driver<'a> {
             self.device.run();
             runs += 1;
             let waited = (self.clock.now)().saturating_sub(start);
-            if runs >= MIN_RUNS && waited >= self.clock.answer_limit {
+            if runs >= MIN_RUNS && waited >= limit {
                 return false;
             }
             core::hint::spin_loop();

@@ -11,19 +11,13 @@ type Result = core::result::Result<(), Stop>;
 const MEMFREE: u16 = 4;
 /// A tag that no version of the specification defines.
 const UNKNOWN: u16 = 0x7777;
-/// How often the device runs without a request for statistics.
-const RUNS: u32 = 100;
 
 pub(crate) fn held_until_asked(balloon: &mut Balloon<'_>) -> Result {
     let queue = offer(balloon, &[(MEMFREE, 1 << 30)])?;
-    for _ in 0..RUNS {
-        if balloon.driver.poll(queue)?.is_some() {
-            return Err(Failure::UnexpectedAnswer { queue }.into());
-        }
+    if balloon.driver.settle(queue)?.is_some() {
+        return Err(Failure::UnexpectedAnswer { queue }.into());
     }
-    balloon.driver.device().ask_statistics()?;
-    balloon.driver.wait(queue)?;
-    Ok(())
+    ask(balloon, queue)
 }
 
 pub(crate) fn unknown_tag(balloon: &mut Balloon<'_>) -> Result {
@@ -45,13 +39,18 @@ pub(crate) fn unknown_tag(balloon: &mut Balloon<'_>) -> Result {
 }
 
 /// Lets the device take its buffer, asks for statistics, and waits until it gives the buffer back.
+///
+/// A device on a thread may take the buffer only after it was asked, so it is asked once more.
 fn ask(balloon: &mut Balloon<'_>, queue: u16) -> Result {
-    for _ in 0..RUNS {
-        if balloon.driver.poll(queue)?.is_some() {
-            return Ok(());
-        }
+    if balloon.driver.settle(queue)?.is_some() {
+        return Ok(());
     }
     balloon.driver.device().ask_statistics()?;
+    match balloon.driver.wait(queue) {
+        Err(Failure::NoAnswer { .. }) => balloon.driver.device().ask_statistics()?,
+        Err(failure) => return Err(failure.into()),
+        Ok(_) => return Ok(()),
+    }
     balloon.driver.wait(queue)?;
     Ok(())
 }
