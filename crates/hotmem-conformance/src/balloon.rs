@@ -10,4 +10,4 @@ pub(crate) mod statistics;
 mod wire;
 
 pub(crate) use session::{Balloon, change_by_host, serve_one_request};
-pub(crate) use wire::DEVICE_ID;
+pub(crate) use wire::{DEVICE_ID, FEATURES};

@@ -13,4 +13,4 @@ pub(crate) mod unplug;
 mod wire;
 
 pub(crate) use session::{Memory, change_by_host, serve_one_request};
-pub(crate) use wire::DEVICE_ID;
+pub(crate) use wire::{DEVICE_ID, FEATURES};

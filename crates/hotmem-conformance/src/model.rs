@@ -2,7 +2,7 @@
 //!
 //! A [`Model`] is a memory device or a balloon behind virtio-mmio registers, with the memory of a
 //! guest. Each [`Deviation`] makes it do one thing wrongly, and names the point that must notice. A
-//! [`Hostility`] makes it do what no point expects, and what every suite must survive.
+//! [`Behaviour`] makes it do what the suite must allow, or survive.
 
 mod balloon_device;
 mod deviation;
@@ -12,5 +12,5 @@ mod mmio;
 mod queue;
 mod ram;
 
-pub use deviation::{Deviation, Hostility};
+pub use deviation::{Behaviour, Deviation};
 pub use mmio::Model;

@@ -18,10 +18,10 @@ pub(crate) fn reset_reads_zero(driver: &mut Driver<'_>) -> Result {
 }
 
 pub(crate) fn reset_after_driver_ok(driver: &mut Driver<'_>) -> Result {
-    driver.restart(VERSION_1)?;
+    start(driver)?;
     driver.reset()?;
     // The device starts again.
-    Ok(driver.restart(VERSION_1)?)
+    Ok(start(driver)?)
 }
 
 /// A device that accepts fewer features than it offers must also work with them.
@@ -45,7 +45,7 @@ pub(crate) fn features_unknown_bit_refused(driver: &mut Driver<'_>) -> Result {
 }
 
 pub(crate) fn generation_after_host_change(driver: &mut Driver<'_>) -> Result {
-    driver.restart(VERSION_1)?;
+    start(driver)?;
     let before = driver.generation();
     match driver.device_id() {
         balloon::DEVICE_ID => balloon::change_by_host(driver)?,
@@ -56,7 +56,7 @@ pub(crate) fn generation_after_host_change(driver: &mut Driver<'_>) -> Result {
 }
 
 pub(crate) fn queue_zero_after_reset(driver: &mut Driver<'_>) -> Result {
-    driver.restart(VERSION_1)?;
+    start(driver)?;
     expect("QueueReady", true, driver.is_queue_ready(0))?;
     driver.reset()?;
     Ok(expect("QueueReady after a reset", false, driver.is_queue_ready(0))?)
@@ -64,6 +64,16 @@ pub(crate) fn queue_zero_after_reset(driver: &mut Driver<'_>) -> Result {
 
 pub(crate) fn unused_queue_size_zero(driver: &mut Driver<'_>) -> Result {
     Ok(expect("QueueNumMax of a queue that does not exist", 0u32, driver.queue_max(UNUSED_QUEUE))?)
+}
+
+/// Starts a device with all features of its type that it offers: it may refuse to run with fewer.
+fn start(driver: &mut Driver<'_>) -> core::result::Result<(), Failure> {
+    let features = match driver.device_id() {
+        balloon::DEVICE_ID => balloon::FEATURES,
+        _ => mem::FEATURES,
+    };
+    let offered = driver.offered();
+    driver.restart(offered & features)
 }
 
 fn serve_one_request(driver: &mut Driver<'_>) -> Result {

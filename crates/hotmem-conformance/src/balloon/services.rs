@@ -4,6 +4,7 @@
 //! say whether the queues behind a missing one have lower numbers. Most devices number without gaps
 //! the queues that they offer.
 
+use super::wire::{FREE_PAGE_HINT, PAGE_REPORTING, STATS_VQ};
 use crate::driver::Driver;
 
 /// What a balloon does, each with a queue.
@@ -29,9 +30,9 @@ impl Service {
     pub(super) fn feature(self) -> u64 {
         match self {
             Service::Inflate | Service::Deflate => 0,
-            Service::Statistics => 1 << 1,
-            Service::Hints => 1 << 3,
-            Service::Reports => 1 << 5,
+            Service::Statistics => STATS_VQ,
+            Service::Hints => FREE_PAGE_HINT,
+            Service::Reports => PAGE_REPORTING,
         }
     }
 

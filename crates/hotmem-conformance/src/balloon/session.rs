@@ -1,7 +1,7 @@
 //! Drives a balloon, and keeps a model of it.
 
 use super::services::{Queues, Service};
-use super::wire::{DEVICE_ID, NUM_PAGES, PAGE_POISON, POISON_VALUE};
+use super::wire::{DEVICE_ID, FEATURES, NUM_PAGES, PAGE_POISON, POISON_VALUE};
 use crate::driver::{Driver, PAGE_BYTES};
 use crate::failure::{Failure, Stop, expect, require_contents};
 use crate::registers::VERSION_1;
@@ -27,7 +27,7 @@ impl<'a> Balloon<'a> {
         let offered = driver.offered();
         let queues = Queues::find(&mut driver, offered);
         let mut balloon = Balloon { driver, offered, queues, num_pages: 0 };
-        balloon.driver.restart(balloon.features())?;
+        balloon.driver.restart(offered & FEATURES)?;
         balloon.num_pages = balloon.driver.config(NUM_PAGES);
         Ok(balloon)
     }
@@ -37,7 +37,7 @@ impl<'a> Balloon<'a> {
         if self.offered & PAGE_POISON == 0 {
             return Err(Stop::Skipped("PAGE_POISON is not offered"));
         }
-        let features = self.features() | PAGE_POISON | VERSION_1;
+        let features = self.offered & FEATURES | PAGE_POISON | VERSION_1;
         if !self.driver.negotiate(features)? {
             let found = self.driver.status();
             return Err(Failure::Status { expected: found | 8, found }.into());
@@ -121,11 +121,6 @@ impl<'a> Balloon<'a> {
     pub(crate) fn finish(&mut self) -> Result<(), Stop> {
         self.driver.finish()?;
         Ok(expect("num_pages", self.num_pages, self.driver.config(NUM_PAGES))?)
-    }
-
-    fn features(&self) -> u64 {
-        let services = [Service::Statistics, Service::Hints, Service::Reports];
-        self.offered & services.into_iter().fold(0, |bits, service| bits | service.feature())
     }
 }
 

@@ -3,8 +3,8 @@
 use super::blocks::Blocks;
 use super::config::Config;
 use super::wire::{
-    ACK, ACPI_PXM, BUSY, DEVICE_ID, PLUG, PLUGGED, RESPONSE_BYTES, Request, Response, STATE,
-    UNPLUG, UNPLUG_ALL, UNPLUGGED, UNPLUGGED_INACCESSIBLE,
+    ACK, BUSY, DEVICE_ID, FEATURES, PLUG, PLUGGED, RESPONSE_BYTES, Request, Response, STATE,
+    UNPLUG, UNPLUG_ALL, UNPLUGGED,
 };
 use crate::driver::Driver;
 use crate::failure::{Failure, Stop, expect, require};
@@ -37,7 +37,7 @@ impl<'a> Memory<'a> {
     /// Starts a device with all features that it offers. A device that is not new is unplugged.
     pub(crate) fn start(mut driver: Driver<'a>) -> Result<Memory<'a>, Stop> {
         expect("the device ID", DEVICE_ID, driver.device_id())?;
-        let features = driver.offered() & (ACPI_PXM | UNPLUGGED_INACCESSIBLE);
+        let features = driver.offered() & FEATURES;
         driver.restart(features)?;
         let first = Config::read(&mut driver)?;
         let mut memory = Memory {

@@ -172,9 +172,15 @@ deviations! {
     StaleHintsTaken => "balloon/hint/stale-id-ignored",
 }
 
-/// What a model does that no driver can expect.
+/// What a model does unlike most devices. The first three are allowed; no driver can expect the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Hostility {
+pub enum Behaviour {
+    /// A memory device answers its first requests by BUSY.
+    BusyAtFirst,
+    /// A device refuses to run without one of its features.
+    NeedsAllFeatures,
+    /// The generation changes each time it is read.
+    GenerationNeverRests,
     /// The device answers nothing.
     NeverAnswers,
     /// The device uses each chain twice.
@@ -195,12 +201,8 @@ pub enum Hostility {
     ConfigOfOnes,
     /// All fields of the configuration are 0.
     ConfigOfZeros,
-    /// The generation changes each time it is read.
-    GenerationNeverRests,
     /// A memory device answers each request by BUSY.
     AlwaysBusy,
-    /// A memory device answers its first requests by BUSY.
-    BusyAtFirst,
     /// The device panics when it is notified.
     Panics,
     /// The device does not return when it is notified.

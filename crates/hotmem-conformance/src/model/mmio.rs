@@ -1,7 +1,7 @@
 //! Puts a model behind the registers of virtio-mmio (4.2.2).
 
 use super::balloon_device::BalloonDevice;
-use super::deviation::{Deviation, Hostility};
+use super::deviation::{Behaviour, Deviation};
 use super::kind::Kind;
 use super::memory_device::{MemoryDevice, NODE};
 use super::queue::{Answer, Chain, MAX_SIZE, Queue};
@@ -16,6 +16,8 @@ use std::ops::Range;
 
 const MAGIC_VALUE: u64 = 0x00;
 const VERSION: u64 = 0x04;
+/// The feature `VIRTIO_BALLOON_F_PAGE_POISON`.
+const POISON: u64 = 1 << 4;
 /// The type of the response `VIRTIO_MEM_RESP_BUSY`.
 const BUSY: u8 = 2;
 
@@ -24,7 +26,7 @@ pub struct Model {
     ram: Ram,
     kind: Kind,
     deviation: Option<Deviation>,
-    hostility: Option<Hostility>,
+    behaviour: Option<Behaviour>,
     /// How many requests are still answered by BUSY.
     busy_answers: u32,
     status: u32,
@@ -53,15 +55,15 @@ impl Model {
         Model::new(Ram::new(0..0), Kind::Balloon(BalloonDevice::new(deviation)), deviation)
     }
 
-    /// Makes the device hostile.
+    /// Makes the device behave unlike most.
     #[must_use]
-    pub fn hostile(self, hostility: Hostility) -> Model {
-        let busy_answers = match hostility {
-            Hostility::AlwaysBusy => u32::MAX,
-            Hostility::BusyAtFirst => 3,
+    pub fn behaving(self, behaviour: Behaviour) -> Model {
+        let busy_answers = match behaviour {
+            Behaviour::AlwaysBusy => u32::MAX,
+            Behaviour::BusyAtFirst => 3,
             _ => 0,
         };
-        Model { hostility: Some(hostility), busy_answers, ..self }
+        Model { behaviour: Some(behaviour), busy_answers, ..self }
     }
 
     fn new(ram: Ram, kind: Kind, deviation: Option<Deviation>) -> Model {
@@ -70,7 +72,7 @@ impl Model {
             ram,
             kind,
             deviation,
-            hostility: None,
+            behaviour: None,
             busy_answers: 0,
             status: 0,
             generation: 0,
@@ -97,7 +99,7 @@ impl Model {
             QUEUE_READY => queue.is_some_and(|queue| queue.is_ready).into(),
             STATUS => self.status,
             CONFIG_GENERATION => {
-                if self.hostility == Some(Hostility::GenerationNeverRests) {
+                if self.behaviour == Some(Behaviour::GenerationNeverRests) {
                     self.generation = self.generation.wrapping_add(1);
                 }
                 self.generation
@@ -153,7 +155,8 @@ impl Model {
             return;
         }
         let is_refused = unknown != 0 && !self.deviates(Deviation::UnknownFeatureAccepted)
-            || self.accepted & VERSION_1 == 0;
+            || self.accepted & VERSION_1 == 0
+            || self.needs_more_features();
         if is_refused {
             self.status &= !FEATURES_OK;
         } else {
@@ -211,25 +214,31 @@ impl Model {
         let (queue, ram) = (&mut self.queues[number], &mut self.ram);
         let head = u32::from(chain.head);
         let last = chain.writable.last().or(chain.readable.last());
-        match self.hostility {
-            Some(Hostility::AnswersTwice) => queue.give_back(ram, head, used_len),
-            Some(Hostility::UsesWrongChain) => return queue.give_back(ram, head + 7, used_len),
-            Some(Hostility::UsedIndexJumps) => queue.skip(ram, 1000),
-            Some(Hostility::ReportsTooMany) => return queue.give_back(ram, head, 1 << 20),
-            Some(Hostility::WritesBehindBuffers) => {
+        match self.behaviour {
+            Some(Behaviour::AnswersTwice) => queue.give_back(ram, head, used_len),
+            Some(Behaviour::UsesWrongChain) => return queue.give_back(ram, head + 7, used_len),
+            Some(Behaviour::UsedIndexJumps) => queue.skip(ram, 1000),
+            Some(Behaviour::ReportsTooMany) => return queue.give_back(ram, head, 1 << 20),
+            Some(Behaviour::WritesBehindBuffers) => {
                 if let Some(buffer) = last {
                     ram.fill(buffer.addr + u64::from(buffer.len), 1, 1);
                 }
             }
-            Some(Hostility::WritesReadable) => {
+            Some(Behaviour::WritesReadable) => {
                 if let Some(buffer) = chain.readable.first() {
                     ram.fill(buffer.addr, 1, 0xff);
                 }
             }
-            Some(Hostility::WritesDescriptors) => ram.fill(queue.areas[0], 1, 1),
+            Some(Behaviour::WritesDescriptors) => ram.fill(queue.areas[0], 1, 1),
             _ => {}
         }
         queue.give_back(ram, head, used_len);
+    }
+
+    /// Returns whether the device refuses to run with the accepted features.
+    fn needs_more_features(&self) -> bool {
+        let all = self.offered() & !POISON;
+        self.behaviour == Some(Behaviour::NeedsAllFeatures) && self.accepted & all != all
     }
 
     fn offered(&self) -> u64 {
@@ -254,9 +263,9 @@ impl Registers for Model {
             data.copy_from_slice(&bytes[..data.len()]);
             return;
         }
-        let config = match self.hostility {
-            Some(Hostility::ConfigOfOnes) => vec![0xff; 64],
-            Some(Hostility::ConfigOfZeros) => Vec::new(),
+        let config = match self.behaviour {
+            Some(Behaviour::ConfigOfOnes) => vec![0xff; 64],
+            Some(Behaviour::ConfigOfZeros) => Vec::new(),
             _ => self.kind.config(),
         };
         let start = usize::try_from(offset - CONFIG).unwrap_or(usize::MAX);
@@ -279,15 +288,15 @@ impl Registers for Model {
     fn run(&mut self) {
         let few_features = self.accepted == VERSION_1;
         let is_silent = few_features && self.deviates(Deviation::FewFeaturesNotServed)
-            || self.hostility == Some(Hostility::NeverAnswers)
+            || self.behaviour == Some(Behaviour::NeverAnswers)
             || self.status & DRIVER_OK == 0;
         for number in 0..self.queues.len() {
             if !core::mem::take(&mut self.notified[number]) || is_silent {
                 continue;
             }
-            match self.hostility {
-                Some(Hostility::Panics) => panic!("the model panics, as it was told to"),
-                Some(Hostility::Hangs) => loop {
+            match self.behaviour {
+                Some(Behaviour::Panics) => panic!("the model panics, as it was told to"),
+                Some(Behaviour::Hangs) => loop {
                     std::thread::park();
                 },
                 _ => self.serve(number),

@@ -2,7 +2,7 @@
 
 mod erratic;
 
-use hotmem_conformance::model::{Hostility, Model};
+use hotmem_conformance::model::{Behaviour, Model};
 use hotmem_conformance::runner::{Fault, Suite, Verdict};
 use hotmem_conformance::{BALLOON_POINTS, Clock, Device, Failure, MEMORY_POINTS, Outcome, Point};
 use proptest::collection::vec;
@@ -28,55 +28,64 @@ fn check(point: &Point, device: &mut dyn Device) -> Outcome {
 }
 
 /// Checks a point that sends a request with a hostile memory device.
-fn failure_of(hostility: Hostility) -> Failure {
+fn failure_of(behaviour: Behaviour) -> Failure {
     let point = point(MEMORY_POINTS, "mem/state/unplugged");
-    match check(point, &mut Model::memory(None).hostile(hostility)) {
+    match check(point, &mut Model::memory(None).behaving(behaviour)) {
         Outcome::Failed(failure) => failure,
-        outcome => panic!("{hostility:?}: {outcome:?}"),
+        outcome => panic!("{behaviour:?}: {outcome:?}"),
     }
 }
 
 #[test]
-fn each_hostility_is_named() {
-    assert_eq!(failure_of(Hostility::NeverAnswers), Failure::NoAnswer { queue: 0 });
+fn what_a_hostile_device_does_is_named() {
+    assert_eq!(failure_of(Behaviour::NeverAnswers), Failure::NoAnswer { queue: 0 });
     let twice = Failure::UsedIndex { limit: 1, found: 2 };
-    assert_eq!(failure_of(Hostility::AnswersTwice), twice);
-    assert_eq!(failure_of(Hostility::UsesWrongChain), Failure::UsedId(7));
+    assert_eq!(failure_of(Behaviour::AnswersTwice), twice);
+    assert_eq!(failure_of(Behaviour::UsesWrongChain), Failure::UsedId(7));
     let jumps = Failure::UsedIndex { limit: 1, found: 1001 };
-    assert_eq!(failure_of(Hostility::UsedIndexJumps), jumps);
+    assert_eq!(failure_of(Behaviour::UsedIndexJumps), jumps);
     let too_many = Failure::UsedLength { writable: 10, found: 1 << 20 };
-    assert_eq!(failure_of(Hostility::ReportsTooMany), too_many);
-    let outside = failure_of(Hostility::WritesBehindBuffers);
+    assert_eq!(failure_of(Behaviour::ReportsTooMany), too_many);
+    let outside = failure_of(Behaviour::WritesBehindBuffers);
     assert!(matches!(outside, Failure::WrittenOutside { found: 1, .. }), "{outside:?}");
-    let readable = failure_of(Hostility::WritesReadable);
+    let readable = failure_of(Behaviour::WritesReadable);
     assert!(matches!(readable, Failure::ReadableWritten { .. }), "{readable:?}");
-    assert_eq!(failure_of(Hostility::WritesDescriptors), Failure::RingWritten { queue: 0 });
-    assert_eq!(failure_of(Hostility::AlwaysBusy), Failure::Busy);
-    assert_eq!(failure_of(Hostility::ConfigOfOnes), Failure::Region);
-    assert_eq!(failure_of(Hostility::ConfigOfZeros), Failure::Region);
+    assert_eq!(failure_of(Behaviour::WritesDescriptors), Failure::RingWritten { queue: 0 });
+    assert_eq!(failure_of(Behaviour::AlwaysBusy), Failure::Busy);
+    assert_eq!(failure_of(Behaviour::ConfigOfOnes), Failure::Region);
+    assert_eq!(failure_of(Behaviour::ConfigOfZeros), Failure::Region);
+}
+
+/// Checks that every point passes, or is skipped for one of these reasons.
+fn all_pass(points: &[Point], model: fn() -> Model, behaviour: Behaviour, reasons: &[&str]) {
+    for point in points {
+        let outcome = check(point, &mut model().behaving(behaviour));
+        let is_skipped = matches!(outcome, Outcome::Skipped(reason) if reasons.contains(&reason));
+        assert!(outcome == Outcome::Passed || is_skipped, "{}: {outcome:?}", point.name);
+    }
 }
 
 #[test]
 fn a_generation_that_always_changes_stops_no_point() {
-    let device = || Model::memory(None).hostile(Hostility::GenerationNeverRests);
-    for point in MEMORY_POINTS {
-        assert_eq!(check(point, &mut device()), Outcome::Passed, "{}", point.name);
-    }
+    all_pass(MEMORY_POINTS, || Model::memory(None), Behaviour::GenerationNeverRests, &[]);
 }
 
 #[test]
 fn requests_are_sent_again_while_a_device_is_busy() {
-    let device = || Model::memory(None).hostile(Hostility::BusyAtFirst);
-    for point in MEMORY_POINTS {
-        let outcome = check(point, &mut device());
-        let is_batch = matches!(outcome, Outcome::Skipped("the device is busy"));
-        assert!(outcome == Outcome::Passed || is_batch, "{}: {outcome:?}", point.name);
-    }
+    let reasons = &["the device is busy"];
+    all_pass(MEMORY_POINTS, || Model::memory(None), Behaviour::BusyAtFirst, reasons);
+}
+
+#[test]
+fn a_device_may_refuse_to_run_with_few_features() {
+    let reasons = &["the device fails without UNPLUGGED_INACCESSIBLE"];
+    all_pass(MEMORY_POINTS, || Model::memory(None), Behaviour::NeedsAllFeatures, reasons);
+    all_pass(BALLOON_POINTS, || Model::balloon(None), Behaviour::NeedsAllFeatures, &[]);
 }
 
 #[test]
 fn a_device_that_panics_fails_its_point_with_the_message() {
-    let suite = Suite::new(BALLOON_POINTS, || Model::balloon(None).hostile(Hostility::Panics));
+    let suite = Suite::new(BALLOON_POINTS, || Model::balloon(None).behaving(Behaviour::Panics));
     let verdict = suite.run_point(point(BALLOON_POINTS, "balloon/inflate/used-len-zero"));
     let message = "the model panics, as it was told to".to_owned();
     assert_eq!(verdict, Verdict::Failed(Fault::Panics(message)));
@@ -84,7 +93,7 @@ fn a_device_that_panics_fails_its_point_with_the_message() {
 
 #[test]
 fn a_device_that_does_not_return_fails_its_point() {
-    let suite = Suite::new(MEMORY_POINTS, || Model::memory(None).hostile(Hostility::Hangs));
+    let suite = Suite::new(MEMORY_POINTS, || Model::memory(None).behaving(Behaviour::Hangs));
     let limit = Duration::from_millis(50);
     let verdict =
         suite.within(LIMIT, limit).run_point(point(MEMORY_POINTS, "mem/plug/first-block"));
