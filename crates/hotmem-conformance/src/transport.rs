@@ -37,7 +37,9 @@ pub(crate) fn features_unknown_bit_refused(driver: &mut Driver<'_>) -> Result {
     let offered = driver.offered();
     let unknown = (0..24).rev().map(|bit| 1 << bit).find(|bit| offered & bit == 0);
     let unknown = unknown.ok_or(Stop::Skipped("the device offers every feature"))?;
-    if driver.negotiate(VERSION_1 | unknown)? {
+    // The device agrees to all others, so that it can only refuse this one.
+    let known = usable_features(driver);
+    if driver.negotiate(VERSION_1 | known | unknown)? {
         let found = driver.status();
         return Err(Failure::Status { expected: ACKNOWLEDGE | DRIVER, found }.into());
     }
@@ -68,12 +70,17 @@ pub(crate) fn unused_queue_size_zero(driver: &mut Driver<'_>) -> Result {
 
 /// Starts a device with all features of its type that it offers: it may refuse to run with fewer.
 fn start(driver: &mut Driver<'_>) -> core::result::Result<(), Failure> {
-    let features = match driver.device_id() {
+    let features = usable_features(driver);
+    driver.restart(features)
+}
+
+/// Returns the features of the device's type that it offers and that the suite can accept.
+fn usable_features(driver: &mut Driver<'_>) -> u64 {
+    let known = match driver.device_id() {
         balloon::DEVICE_ID => balloon::FEATURES,
         _ => mem::FEATURES,
     };
-    let offered = driver.offered();
-    driver.restart(offered & features)
+    driver.offered() & known
 }
 
 fn serve_one_request(driver: &mut Driver<'_>) -> Result {

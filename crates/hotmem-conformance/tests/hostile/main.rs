@@ -2,7 +2,7 @@
 
 mod erratic;
 
-use hotmem_conformance::model::{Behaviour, Model};
+use hotmem_conformance::model::{Behaviour, Deviation, Model};
 use hotmem_conformance::runner::{Fault, Suite, Verdict};
 use hotmem_conformance::{BALLOON_POINTS, Clock, Device, Failure, MEMORY_POINTS, Outcome, Point};
 use proptest::collection::vec;
@@ -81,6 +81,12 @@ fn a_device_may_refuse_to_run_with_few_features() {
     let reasons = &["the device fails without UNPLUGGED_INACCESSIBLE"];
     all_pass(MEMORY_POINTS, || Model::memory(None), Behaviour::NeedsAllFeatures, reasons);
     all_pass(BALLOON_POINTS, || Model::balloon(None), Behaviour::NeedsAllFeatures, &[]);
+
+    // Such a device must refuse an unknown feature even if it gets all others.
+    let deviation = Some(Deviation::UnknownFeatureAccepted);
+    let mut model = Model::memory(deviation).behaving(Behaviour::NeedsAllFeatures);
+    let outcome = check(point(MEMORY_POINTS, "transport/features-unknown-bit-refused"), &mut model);
+    assert!(matches!(outcome, Outcome::Failed(Failure::Status { .. })), "{outcome:?}");
 }
 
 #[test]
