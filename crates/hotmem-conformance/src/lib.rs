@@ -25,18 +25,18 @@ mod mem;
 #[cfg(feature = "model")]
 pub mod model;
 mod point;
+mod points;
 mod registers;
 mod ring;
 #[cfg(feature = "std")]
 pub mod runner;
-mod suite;
 mod transport;
 
 pub use device::{Device, GuestMemory, Host, Inaccessible, Registers, SCRATCH_BYTES, Unsupported};
 pub use driver::Clock;
 pub use failure::Failure;
 pub use point::{Outcome, Point, Requirement};
-pub use suite::{BALLOON_POINTS, MEMORY_POINTS};
+pub use points::{BALLOON_POINTS, MEMORY_POINTS};
 
 /// The example in the README, compiled and run.
 #[cfg(all(doctest, feature = "model"))]

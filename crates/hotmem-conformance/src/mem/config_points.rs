@@ -30,10 +30,7 @@ pub(crate) fn fields_multiple_of_block(memory: &mut Memory<'_>) -> Result {
 pub(crate) fn usable_ge_requested(memory: &mut Memory<'_>) -> Result {
     let rule = "usable_region_size must be at least requested_size";
     for blocks in [memory.first.region_blocks() / 2, memory.first.region_blocks()] {
-        match memory.request_blocks(blocks) {
-            Ok(()) | Err(Stop::Skipped(_)) => {}
-            Err(stop) => return Err(stop),
-        }
+        memory.request_blocks_if_possible(blocks)?;
         let config = memory.config()?;
         let is_enough = config.usable_region_size >= config.requested_size;
         require(rule, is_enough, config.usable_region_size)?;

@@ -21,10 +21,7 @@ pub(crate) fn last_usable_block(memory: &mut Memory<'_>) -> Result {
 
 pub(crate) fn max_in_one_request(memory: &mut Memory<'_>) -> Result {
     let half = (memory.first.region_blocks() / 2).min(u16::MAX.into());
-    match memory.request_blocks(half) {
-        Ok(()) | Err(Stop::Skipped(_)) => {}
-        Err(stop) => return Err(stop),
-    }
+    memory.request_blocks_if_possible(half)?;
     let requested = memory.requested_blocks(2)?;
     let behind_first = memory.config()?.usable_blocks().saturating_sub(FIRST);
     let blocks = requested.min(behind_first).min(u16::MAX.into());

@@ -52,11 +52,8 @@ impl<'a> Memory<'a> {
             memory.unplug_all()?;
         }
         let blocks = REQUESTED_BLOCKS.min(first.region_blocks());
-        match memory.request_blocks(blocks) {
-            // The point then uses the size for which the device was made.
-            Ok(()) | Err(Stop::Skipped(_)) => Ok(memory),
-            Err(stop) => Err(stop),
-        }
+        memory.request_blocks_if_possible(blocks)?;
+        Ok(memory)
     }
 
     /// Resets the device and starts it again.
@@ -99,6 +96,15 @@ impl<'a> Memory<'a> {
         expect("requested_size", bytes, config.requested_size)?;
         self.usable_region_size = self.usable_region_size.max(config.usable_region_size);
         Ok(())
+    }
+
+    /// Lets the host request that `blocks` blocks are plugged. If it has no means to do so, the requested
+    /// size remains.
+    pub(super) fn request_blocks_if_possible(&mut self, blocks: u64) -> Result<(), Stop> {
+        match self.request_blocks(blocks) {
+            Ok(()) | Err(Stop::Skipped(_)) => Ok(()),
+            Err(stop) => Err(stop),
+        }
     }
 
     /// Returns the number of requested blocks. Skips the point if they are fewer than `needed`.
