@@ -20,20 +20,12 @@ const NEXT: u16 = 1;
 const WRITE: u16 = 2;
 
 /// A buffer, as a descriptor names it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Descriptor {
     pub(crate) addr: u64,
     pub(crate) len: u32,
     /// Whether the device writes the buffer. Otherwise it reads it.
     pub(crate) device_writes: bool,
-}
-
-impl Descriptor {
-    /// Divides the buffer into its first `len` bytes and the others.
-    pub(crate) fn split_at(self, len: u32) -> [Descriptor; 2] {
-        let rest = Descriptor { addr: self.addr + u64::from(len), len: self.len - len, ..self };
-        [Descriptor { len, ..self }, rest]
-    }
 }
 
 /// A chain that the device has used.

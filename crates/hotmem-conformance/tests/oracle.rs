@@ -20,6 +20,7 @@ const ALSO_NOTICED_BY: &[(Deviation, &[&str])] = &[
             "balloon/report/poison-kept",
         ],
     ),
+    (Deviation::UnplugAllEmptiesUsable, &["mem/all/plug-after"]),
     (Deviation::PluggedSizeStays, PLUGGING),
     (Deviation::PlugsNextInstead, PLUGGING),
     (Deviation::PlugsNextInstead, &["mem/queue/batch-order"]),

@@ -15,8 +15,8 @@ type Result = core::result::Result<(), Stop>;
 pub(crate) fn pfns_257(balloon: &mut Balloon<'_>) -> Result {
     let pages = 0..u32::try_from(MAX_PAGES).unwrap_or(0);
     balloon.mark(pages.clone())?;
-    balloon.send_pages(Inflate, pages.clone(), &[4 * pages.end])?;
-    balloon.send_pages(Deflate, pages.clone(), &[4 * pages.end])?;
+    balloon.send_pages(Inflate, pages.clone(), &[4 * MAX_PAGES])?;
+    balloon.send_pages(Deflate, pages.clone(), &[4 * MAX_PAGES])?;
     expect_same_treatment(balloon, pages)
 }
 

@@ -61,13 +61,13 @@ impl<'a> Balloon<'a> {
         Descriptor { addr: self.page(number), len: 4096, device_writes }
     }
 
-    /// Sends the numbers of pages, in descriptors of these lengths, which are those of all numbers
-    /// together. Returns the used length.
+    /// Sends the numbers of pages in buffers of these lengths in bytes. The buffers are not adjacent, so
+    /// that no device can take several of them for one. Returns the used length.
     pub(super) fn send_pages(
         &mut self,
         service: Service,
         pages: core::ops::Range<u32>,
-        lengths: &[u32],
+        lengths: &[usize],
     ) -> Result<u32, Stop> {
         let queue = self.queue(service)?;
         self.driver.clear_buffers()?;
@@ -78,10 +78,12 @@ impl<'a> Balloon<'a> {
             place.copy_from_slice(&frame.to_le_bytes()[..4]);
             len += 4;
         }
-        let mut rest = self.driver.readable(&numbers[..len])?;
-        let mut chain = [rest; 4];
+        let mut chain = [Descriptor::default(); MAX_PARTS];
+        let mut rest = &numbers[..len];
         for (place, &len) in chain.iter_mut().zip(lengths) {
-            [*place, rest] = rest.split_at(len);
+            let (part, behind) = rest.split_at(len);
+            *place = self.driver.readable(part)?;
+            rest = behind;
         }
         self.driver.send(queue, &chain[..lengths.len()])
     }
@@ -124,6 +126,8 @@ impl<'a> Balloon<'a> {
     }
 }
 
+/// The largest number of buffers for numbers of pages.
+const MAX_PARTS: usize = 2;
 /// The largest number of pages in one request of the suite.
 pub(super) const MAX_PAGES: usize = 257;
 

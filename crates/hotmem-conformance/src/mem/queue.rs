@@ -1,38 +1,32 @@
 //! Points of how requests lie in the queue (2.7).
 
 use super::plug::FIRST;
-use super::session::Memory;
+use super::session::{Memory, REQUESTS};
 use super::wire::{
-    ACK, BUSY, PLUG, PLUGGED, RESPONSE_BYTES, Request, Response, STATE, UNPLUG, UNPLUGGED,
+    ACK, BUSY, PLUG, PLUGGED, REQUEST_BYTES, RESPONSE_BYTES, Request, Response, STATE, UNPLUG,
+    UNPLUGGED,
 };
 use crate::failure::{Stop, expect};
+use crate::ring::Descriptor;
 
 type Result = core::result::Result<(), Stop>;
 
-/// The queue of requests (5.15.2).
-const REQUESTS: u16 = 0;
 /// A type that no version of the specification defines.
 const UNKNOWN: u16 = 0x7777;
 
 pub(crate) fn request_split(memory: &mut Memory<'_>) -> Result {
-    for at in [8, 1, 17] {
-        let request = state_request(memory);
-        let response = memory.ask_by(request, |request, response| {
-            let [first, second] = request.split_at(at);
-            [first, second, response]
-        })?;
+    let request = state_request(memory);
+    for parts in [[8, 16], [1, 23], [17, 7]] {
+        let response = memory.ask_in_parts(request, &parts, &[RESPONSE_BYTES])?;
         response.check_state(request, UNPLUGGED)?;
     }
     Ok(())
 }
 
 pub(crate) fn response_split(memory: &mut Memory<'_>) -> Result {
-    for at in [8, 1] {
-        let request = state_request(memory);
-        let response = memory.ask_by(request, |request, response| {
-            let [first, second] = response.split_at(at);
-            [request, first, second]
-        })?;
+    let request = state_request(memory);
+    for parts in [[8, 2], [1, 9]] {
+        let response = memory.ask_in_parts(request, &[REQUEST_BYTES], &parts)?;
         response.check_state(request, UNPLUGGED)?;
     }
     Ok(())
@@ -78,19 +72,19 @@ fn batch<const N: usize>(
 ) -> core::result::Result<[(Request, Response); N], Stop> {
     memory.driver.clear_buffers()?;
     let requests = kinds.map(|kind| Request { kind, ..state_request(memory) });
-    let mut places = [None; N];
+    let mut places = [Descriptor::default(); N];
     for (place, request) in places.iter_mut().zip(requests) {
-        let (readable, response) = memory.place(request)?;
-        memory.driver.push(REQUESTS, &[readable, response])?;
-        *place = Some(response);
+        let (chain, parts) = memory.place(request, &[REQUEST_BYTES], &[RESPONSE_BYTES])?;
+        memory.driver.push(REQUESTS, &chain[..parts.end])?;
+        *place = chain[parts.start];
     }
     memory.driver.notify(REQUESTS);
     for _ in 0..N {
         memory.driver.wait(REQUESTS)?;
     }
     let mut answers = requests.map(|request| (request, Response::default()));
-    for ((_, response), place) in answers.iter_mut().zip(places.into_iter().flatten()) {
-        *response = memory.response(place, 0)?;
+    for ((_, response), place) in answers.iter_mut().zip(places) {
+        *response = memory.response(&[place], 0)?;
         if response.kind == BUSY {
             return Err(Stop::Skipped("the device is busy"));
         }

@@ -3,16 +3,21 @@
 use super::blocks::Blocks;
 use super::config::Config;
 use super::wire::{
-    ACK, BUSY, DEVICE_ID, FEATURES, PLUG, PLUGGED, RESPONSE_BYTES, Request, Response, STATE,
-    UNPLUG, UNPLUG_ALL, UNPLUGGED,
+    ACK, BUSY, DEVICE_ID, FEATURES, PLUG, PLUGGED, REQUEST_BYTES, RESPONSE_BYTES, Request,
+    Response, STATE, UNPLUG, UNPLUG_ALL, UNPLUGGED,
 };
 use crate::driver::Driver;
 use crate::failure::{Failure, Stop, expect, require};
 use crate::registers::VERSION_1;
 use crate::ring::{Descriptor, read};
+use core::ops::Range;
 
 /// How often a request that is answered by BUSY is sent.
 const BUSY_RETRIES: u32 = 100;
+/// The queue of requests (5.15.2).
+pub(super) const REQUESTS: u16 = 0;
+/// The largest number of buffers of a request and its response.
+const MAX_PARTS: usize = 4;
 /// Up to this number, the sweep asks for the state of each block alone.
 const SINGLE_BLOCKS: u64 = 1024;
 /// The number of requests after which the sweep ends, so that it ends for a region of any size.
@@ -124,23 +129,25 @@ impl<'a> Memory<'a> {
         Ok(usable - 1)
     }
 
-    /// Sends a request, and again if the device is busy. The request and the response are each in
-    /// one descriptor.
+    /// Sends a request, and again if the device is busy.
     pub(super) fn ask(&mut self, request: Request) -> Result<Response, Stop> {
-        self.ask_by(request, |request, response| [request, response])
+        self.ask_in_parts(request, &[REQUEST_BYTES], &[RESPONSE_BYTES])
     }
 
-    /// Sends a request by the descriptors that `arrange` makes of the request and the response.
-    pub(super) fn ask_by<const N: usize>(
+    /// Sends a request in buffers of the lengths `readable`, for a response in buffers of the lengths
+    /// `writable`, and again if the device is busy. The buffers are not adjacent, so that no device can
+    /// take several of them for one.
+    pub(super) fn ask_in_parts(
         &mut self,
         request: Request,
-        arrange: impl Fn(Descriptor, Descriptor) -> [Descriptor; N],
+        readable: &[usize],
+        writable: &[usize],
     ) -> Result<Response, Stop> {
         for _ in 0..BUSY_RETRIES {
             self.driver.clear_buffers()?;
-            let (readable, response) = self.place(request)?;
-            let used_len = self.driver.send(0, &arrange(readable, response))?;
-            let response = self.response(response, used_len)?;
+            let (chain, parts) = self.place(request, readable, writable)?;
+            let used_len = self.driver.send(REQUESTS, &chain[..parts.end])?;
+            let response = self.response(&chain[parts], used_len)?;
             if response.kind != BUSY {
                 return Ok(response);
             }
@@ -148,19 +155,42 @@ impl<'a> Memory<'a> {
         Err(Failure::Busy.into())
     }
 
-    /// Places a request and the memory for its response, which stays until the buffers are cleared.
-    pub(super) fn place(&mut self, request: Request) -> Result<(Descriptor, Descriptor), Failure> {
-        let request = self.driver.readable(&request.to_bytes())?;
-        Ok((request, self.driver.buffers.writable(RESPONSE_BYTES)))
+    /// Places the parts of a request and of its response. Returns their buffers, and the indices of those
+    /// of the response, which are the last.
+    pub(super) fn place(
+        &mut self,
+        request: Request,
+        readable: &[usize],
+        writable: &[usize],
+    ) -> Result<([Descriptor; MAX_PARTS], Range<usize>), Failure> {
+        let mut chain = [Descriptor::default(); MAX_PARTS];
+        let bytes = request.to_bytes();
+        let mut rest = &bytes[..];
+        for (place, &len) in chain.iter_mut().zip(readable) {
+            let (part, behind) = rest.split_at(len);
+            *place = self.driver.readable(part)?;
+            rest = behind;
+        }
+        let parts = readable.len()..readable.len() + writable.len();
+        for (place, &len) in chain[parts.clone()].iter_mut().zip(writable) {
+            *place = self.driver.buffers.writable(len);
+        }
+        Ok((chain, parts))
     }
 
-    /// Reads the response that the device has written.
+    /// Reads the response that the device has written to some buffers.
     pub(super) fn response(
         &mut self,
-        response: Descriptor,
+        parts: &[Descriptor],
         used_len: u32,
     ) -> Result<Response, Failure> {
-        let bytes = read::<RESPONSE_BYTES>(self.driver.device(), response.addr)?;
+        let mut bytes = [0; RESPONSE_BYTES];
+        let mut places = bytes.iter_mut();
+        for part in parts {
+            for (addr, place) in (part.addr..part.addr + u64::from(part.len)).zip(&mut places) {
+                [*place] = read(self.driver.device(), addr)?;
+            }
+        }
         Ok(Response::from_bytes(bytes, used_len))
     }
 
@@ -267,6 +297,6 @@ pub(crate) fn serve_one_request(driver: &mut Driver<'_>) -> Result<(), Stop> {
     let request = Request { kind: STATE, addr, blocks: 1, padding: 0 };
     let request = driver.readable(&request.to_bytes())?;
     let response = driver.buffers.writable(RESPONSE_BYTES);
-    driver.send(0, &[request, response])?;
+    driver.send(REQUESTS, &[request, response])?;
     Ok(())
 }

@@ -26,6 +26,8 @@ pub(super) const PLUGGED: u16 = 0;
 pub(super) const UNPLUGGED: u16 = 1;
 pub(super) const MIXED: u16 = 2;
 
+/// The size of a request in bytes.
+pub(super) const REQUEST_BYTES: usize = 24;
 /// The size of a response in bytes.
 pub(super) const RESPONSE_BYTES: usize = 10;
 
@@ -49,8 +51,8 @@ pub(super) struct Response {
 }
 
 impl Request {
-    pub(super) fn to_bytes(self) -> [u8; 24] {
-        let mut bytes = [self.padding; 24];
+    pub(super) fn to_bytes(self) -> [u8; REQUEST_BYTES] {
+        let mut bytes = [self.padding; REQUEST_BYTES];
         bytes[0..2].copy_from_slice(&self.kind.to_le_bytes());
         bytes[8..16].copy_from_slice(&self.addr.to_le_bytes());
         bytes[16..18].copy_from_slice(&self.blocks.to_le_bytes());

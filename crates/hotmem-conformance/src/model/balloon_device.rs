@@ -118,6 +118,14 @@ impl BalloonDevice {
             let first = chain.readable.first().map_or(0, |buffer| buffer.len as usize);
             numbers.truncate(first);
         }
+        if inflates && self.deviates(Deviation::DividedNumberLost) {
+            let whole = |buffer: &Buffer| {
+                let mut bytes = buffer.contents(ram);
+                bytes.truncate(bytes.len() / 4 * 4);
+                bytes
+            };
+            numbers = chain.readable.iter().flat_map(whole).collect();
+        }
         if inflates && self.deviates(Deviation::Only256Pages) {
             numbers.truncate(4 * 256);
         }

@@ -83,6 +83,10 @@ deviations! {
     PlugOfPluggedNack => "mem/plug/already-plugged",
     /// PLUG of blocks of which some are plugged plugs the others.
     PlugOfMixed => "mem/plug/overlaps-plugged",
+    /// PLUG of blocks of which some are plugged is answered by NACK.
+    PlugOfMixedNack => "mem/plug/overlaps-plugged",
+    /// PLUG of more blocks than requested is answered by ERROR.
+    PlugOverRequestedError => "mem/plug/over-requested-nack",
     /// More blocks than requested can be plugged.
     PlugOverRequested => "mem/plug/over-requested-nack",
 
@@ -90,6 +94,10 @@ deviations! {
     UnplugOnlyFirst => "mem/unplug/plugged",
     /// UNPLUG of unplugged blocks is acknowledged.
     UnplugOfUnplugged => "mem/unplug/already-unplugged",
+    /// UNPLUG of unplugged blocks is answered by NACK.
+    UnplugOfUnpluggedNack => "mem/unplug/already-unplugged",
+    /// UNPLUG of blocks of which some are plugged is answered by NACK.
+    UnplugOfMixedNack => "mem/unplug/mixed",
     /// UNPLUG of blocks of which some are plugged unplugs these.
     UnplugOfMixed => "mem/unplug/mixed",
     /// UNPLUG of no blocks is acknowledged.
@@ -109,6 +117,8 @@ deviations! {
     UnplugAllOfFirstRun => "mem/all/when-mixed",
     /// After UNPLUG ALL, the usable region is smaller than the requested size.
     UnplugAllShrinksUsable => "mem/all/usable-ge-requested-after",
+    /// After UNPLUG ALL, the usable region is empty.
+    UnplugAllEmptiesUsable => "mem/all/usable-ge-requested-after",
     /// After UNPLUG ALL, the device counts the blocks as plugged when it compares with the requested
     /// size.
     UnplugAllKeepsCount => "mem/all/plug-after",
@@ -133,8 +143,12 @@ deviations! {
     /// The guest cannot read unplugged blocks, although it has not agreed to that.
     UnpluggedUnreadable => "mem/memory/unplugged-readable",
 
+    /// A request is read behind the first descriptor if that is too short.
+    RequestExceedsDescriptor => "mem/queue/request-split",
     /// A request must be in one descriptor.
     RequestInOneDescriptor => "mem/queue/request-split",
+    /// The response is written behind the first descriptor if that is too short.
+    ResponseExceedsDescriptor => "mem/queue/response-split",
     /// The response is written only to the first descriptor.
     ResponseInOneDescriptor => "mem/queue/response-split",
     /// The used length of each response is 0.
@@ -146,6 +160,8 @@ deviations! {
 
     /// Of an inflate request, only 256 pages are taken.
     Only256Pages => "balloon/inflate/257-pfns",
+    /// A number of a page that is divided between two descriptors is lost.
+    DividedNumberLost => "balloon/inflate/split-array",
     /// Of an inflate request, only the first descriptor is read.
     OnlyFirstDescriptor => "balloon/inflate/split-array",
     /// The used length of inflate and deflate requests is the number of bytes that the device has read.

@@ -1,7 +1,7 @@
 //! Models a memory device (5.15) by a flag for each block.
 
 use super::deviation::Deviation;
-use super::queue::{Answer, Chain};
+use super::queue::{Answer, Buffer, Chain};
 use super::ram::Ram;
 use crate::device::Inaccessible;
 use std::ops::Range;
@@ -122,7 +122,12 @@ impl MemoryDevice {
 
     /// Carries out the request in a chain.
     pub(super) fn serve(&mut self, chain: &Chain, ram: &mut Ram) -> Answer {
-        let request = chain.contents(ram);
+        let mut request = chain.contents(ram);
+        if let Some(&buffer) = chain.readable.first()
+            && self.deviates(Deviation::RequestExceedsDescriptor)
+        {
+            request = Buffer { len: 24, ..buffer }.contents(ram);
+        }
         let is_split = self.deviates(Deviation::RequestInOneDescriptor) && chain.readable.len() > 1;
         let (kind, state) = match request.first_chunk::<24>() {
             Some(request) if !is_split => self.handle(request, ram),
@@ -141,6 +146,12 @@ impl MemoryDevice {
         let len =
             if self.deviates(Deviation::ResponseInOneDescriptor) { first.min(10) } else { 10 };
         let used_len = chain.respond(ram, &response[..len]);
+        if let Some(buffer) = chain.writable.first()
+            && self.deviates(Deviation::ResponseExceedsDescriptor)
+        {
+            // Memory that the driver has named wrongly is not written.
+            let _ = ram.write(buffer.addr, &response);
+        }
         Answer::Used(if self.deviates(Deviation::UsedLengthZero) { 0 } else { used_len })
     }
 
@@ -214,12 +225,20 @@ impl MemoryDevice {
                 _ => ERROR,
             };
         }
-        if self.some_plugged(&range) && !self.deviates(Deviation::PlugOfMixed) {
-            return ERROR;
+        if self.some_plugged(&range) {
+            match self.deviation {
+                Some(Deviation::PlugOfMixed) => {}
+                Some(Deviation::PlugOfMixedNack) => return NACK,
+                _ => return ERROR,
+            }
         }
         let is_over = self.counted + range.len() > self.requested;
-        if is_over && !self.deviates(Deviation::PlugOverRequested) {
-            return NACK;
+        if is_over {
+            match self.deviation {
+                Some(Deviation::PlugOverRequested) => {}
+                Some(Deviation::PlugOverRequestedError) => return ERROR,
+                _ => return NACK,
+            }
         }
         let shift = usize::from(self.deviates(Deviation::PlugsNextInstead));
         self.set(range.start + shift..range.end + shift, true, ram);
@@ -228,10 +247,18 @@ impl MemoryDevice {
 
     fn unplug(&mut self, range: Range<usize>, ram: &mut Ram) -> u16 {
         if !self.some_plugged(&range) {
-            return if self.deviates(Deviation::UnplugOfUnplugged) { ACK } else { ERROR };
+            return match self.deviation {
+                Some(Deviation::UnplugOfUnplugged) => ACK,
+                Some(Deviation::UnplugOfUnpluggedNack) => NACK,
+                _ => ERROR,
+            };
         }
-        if !self.all_plugged(&range) && !self.deviates(Deviation::UnplugOfMixed) {
-            return ERROR;
+        if !self.all_plugged(&range) {
+            match self.deviation {
+                Some(Deviation::UnplugOfMixed) => {}
+                Some(Deviation::UnplugOfMixedNack) => return NACK,
+                _ => return ERROR,
+            }
         }
         let end =
             if self.deviates(Deviation::UnplugOnlyFirst) { range.start + 1 } else { range.end };
@@ -260,6 +287,9 @@ impl MemoryDevice {
         self.usable = self.usable_for_requested();
         if self.deviates(Deviation::UnplugAllShrinksUsable) && counted > 0 {
             self.usable = self.requested.saturating_sub(1);
+        }
+        if self.deviates(Deviation::UnplugAllEmptiesUsable) && counted > 0 {
+            self.usable = 0;
         }
         ACK
     }
