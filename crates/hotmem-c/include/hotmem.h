@@ -202,7 +202,8 @@ void hotmem_panic(const char *text, size_t len);
 // The device type of virtio-mem.
 #define HOTMEM_VIRTIO_MEM_DEVICE_ID 24
 
-// The feature bits that the driver supports.
+// The feature bits that the driver supports. `VIRTIO_F_ORDER_PLATFORM` is not one of them, because
+// the kernel's own transport would have to order its accesses as the device sees them.
 #define HOTMEM_VIRTIO_MEM_FEATURES 12884901895
 
 // There is nothing to do until the device interrupts, or, for a balloon, until `wake_reporter` is
@@ -244,7 +245,8 @@ void hotmem_panic(const char *text, size_t len);
 // The device type of virtio-balloon.
 #define HOTMEM_BALLOON_DEVICE_ID 5
 
-// The feature bits that the driver supports.
+// The feature bits that the driver supports. `VIRTIO_F_ORDER_PLATFORM` is not one of them, because
+// the kernel's own transport would have to order its accesses as the device sees them.
 #define HOTMEM_BALLOON_FEATURES 4294967359
 
 // Write `value` to the field `actual` of the configuration space, and then call the step function

@@ -67,7 +67,7 @@ pub unsafe extern "C" fn hotmem_balloon_accept(
 ) -> u64 {
     // SAFETY: the caller guarantees it.
     let options = unsafe { options.as_ref() }.copied().unwrap_or_default();
-    let offered = Features::from_bits_truncate(offered);
+    let offered = Features::from_bits_truncate(offered & HOTMEM_BALLOON_FEATURES);
     Features::accepted(offered, Features::all(), options.poison()).bits()
 }
 
