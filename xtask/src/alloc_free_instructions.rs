@@ -10,16 +10,16 @@ const PROGRAM: &str = "target/pair/pair";
 /// run makes twice as many.
 const PAIRS: u64 = 10_000;
 /// The numbers of frames that the Rust interface allocates, with the most instructions of a pair at
-/// opt-level 3, if there are limits: for each kind of request. The program has these numbers as
-/// constants.
+/// opt-level 3, if there are limits: for each kind of request, 2 % more than were counted last. The
+/// program has these numbers as constants.
 const LENGTHS: [(u64, Option<[f64; 3]>); 7] = [
-    (1, Some([92.0, 109.0, 115.0])),
-    (2, Some([124.0, 154.0, 165.0])),
+    (1, Some([92.0, 107.0, 115.0])),
+    (2, Some([121.0, 152.0, 168.0])),
     (3, None),
     (8, None),
-    (32, Some([130.0, 162.0, 172.0])),
+    (32, Some([130.0, 160.0, 176.0])),
     (64, None),
-    (512, Some([133.0, 154.0, 164.0])),
+    (512, Some([132.0, 152.0, 163.0])),
 ];
 /// The arguments of the cases of each length, and the kind of request: a constant number of frames, a
 /// number that the compiler does not know, or an order that it does not know.
