@@ -152,8 +152,8 @@ impl FrameBitmap {
         shape: RunShape,
         last_change: &LastChange,
     ) -> Option<(&FrameWord, u64)> {
-        let (below, above) = self.words().split_at(from % BITMAP_WORDS);
-        above.iter().chain(below).find_map(|word| {
+        (from..from + BITMAP_WORDS).find_map(|index| {
+            let word = self.word(index);
             let frame = word.take_run_of(zone, shape, last_change)?;
             Some((word, frame))
         })
