@@ -66,9 +66,10 @@ impl LastRun {
         let from = self.word_for(hint, shape).map_or(0, FrameWord::index);
         let (word, frame) = bitmap.take_run_of(from, zone, shape, last_change)?;
         if !cfg!(loom) {
-            self.word.store(core::ptr::from_ref(word).cast_mut(), Ordering::Relaxed);
-            // Release pairs with the Acquire in `word_for`, by another CPU that shares the record: it
-            // sees a word, with its bitmap initialised.
+            // Release, here and in `note_freed`, pairs with the Acquire in `word_for`, by another CPU
+            // that shares the record, which so sees the bitmap initialised.
+            self.word.store(core::ptr::from_ref(word).cast_mut(), Ordering::Release);
+            // Release: a CPU that sees the key also sees a word.
             self.key.store(key_of(hint, shape), Ordering::Release);
         }
         Some(frame)
@@ -80,7 +81,7 @@ impl LastRun {
     #[inline(always)]
     pub(crate) fn note_freed(&self, word: WordPtr) {
         if word.0 < self.word.load(Ordering::Relaxed) {
-            self.word.store(word.0, Ordering::Relaxed);
+            self.word.store(word.0, Ordering::Release);
         }
     }
 
@@ -94,7 +95,7 @@ impl LastRun {
         }
         // SAFETY: the key is not `NO_KEY`, so a word was stored before it, and none is null. It is a
         // word of lasting bitmaps, which stay for as long as the instance exists.
-        Some(unsafe { &*self.word.load(Ordering::Relaxed) })
+        Some(unsafe { &*self.word.load(Ordering::Acquire) })
     }
 }
 

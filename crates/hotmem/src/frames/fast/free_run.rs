@@ -26,15 +26,10 @@ impl<P: Platform> Frames<P> {
             return FreeOutcome::NotFreed;
         }
         let cpu = self.cpu_inlined();
-        match cpu.last_freed.plan_free(start, bits, &cpu.last_change) {
-            Some((_, freed)) if freed.was_exhausted() && !cpu.is_listed() => FreeOutcome::NotFreed,
-            Some((word, freed)) if freed.was_exhausted() => {
-                self.free_run_into_exhausted(cpu, start, word, freed)
-            }
-            Some((word, freed)) if word.free(freed, &cpu.last_change) => {
-                self.complete_run(cpu, start, word, freed)
-            }
-            _ => self.free_run_elsewhere(cpu, start, bits),
+        let planned = cpu.last_freed.plan_free(start, bits, &cpu.last_change);
+        match planned.and_then(|(word, freed)| self.free_planned_run(cpu, start, word, freed)) {
+            Some(outcome) => outcome,
+            None => self.free_run_elsewhere(cpu, start, bits),
         }
     }
 
@@ -55,15 +50,26 @@ impl<P: Platform> Frames<P> {
             return FreeOutcome::NotFreed;
         }
         cpu.last_freed.point_to(word);
+        self.free_planned_run(cpu, start, word, freed).unwrap_or(FreeOutcome::NotFreed)
+    }
+
+    /// Frees a run of an open word. Returns `None`, and changes nothing, if the word does not have the
+    /// value that the plan is based on.
+    #[inline(always)]
+    fn free_planned_run(
+        &self,
+        cpu: &Cpu,
+        start: Pfn,
+        word: WordPtr,
+        freed: FreedBits,
+    ) -> Option<FreeOutcome> {
         if freed.was_exhausted() && !cpu.is_listed() {
-            FreeOutcome::NotFreed
-        } else if freed.was_exhausted() {
-            self.free_run_into_exhausted(cpu, start, word, freed)
-        } else if word.free(freed, &cpu.last_change) {
-            self.complete_run(cpu, start, word, freed)
-        } else {
-            FreeOutcome::NotFreed
+            return Some(FreeOutcome::NotFreed);
         }
+        if freed.was_exhausted() {
+            return Some(self.free_run_into_exhausted(cpu, start, word, freed));
+        }
+        word.free(freed, &cpu.last_change).then(|| self.complete_run(cpu, start, word, freed))
     }
 
     /// Frees a run of a word that has no free frame. A search may have read the word already, and
