@@ -18,8 +18,6 @@ use std::{hint::black_box, thread, time::Duration};
 const BULK_ALLOCATIONS: u64 = 1 << 18;
 /// The number of frames that all threads together hold in random traffic.
 const RANDOM_FRAMES: u64 = 1 << 20;
-/// The number of huge pages that all threads together hold in random traffic.
-const RANDOM_HUGE_PAGES: u64 = 1 << 11;
 /// Of this many pairs, one is nested in another, as by an interrupt.
 const PAIRS_PER_INTERRUPT: u64 = 8;
 
@@ -119,7 +117,6 @@ pub(super) fn free_pageblocks(case: &Case) -> Option<u64> {
         | AccessPattern::Init
         | AccessPattern::Announce
         | AccessPattern::AnnounceAddOnline => return None,
-        AccessPattern::Random if case.order == HUGE_PAGE_ORDER => RANDOM_HUGE_PAGES,
         AccessPattern::Random => RANDOM_FRAMES / pageblock,
         AccessPattern::PairNeighbours => threads,
         AccessPattern::BulkNeighbours => BULK_ALLOCATIONS / pageblock * threads,
@@ -145,11 +142,7 @@ impl<A: Allocator> Traffic<'_, A> {
     fn warm_up(&mut self, operations: u64) {
         match self.case.access {
             AccessPattern::Random => {
-                let held = if self.case.order == HUGE_PAGE_ORDER {
-                    RANDOM_HUGE_PAGES
-                } else {
-                    RANDOM_FRAMES
-                };
+                let held = RANDOM_FRAMES >> self.case.order;
                 self.take(self.case.order, held / u64::from(self.case.threads));
                 // The measured loop goes through the shuffled list in order. For the allocator this
                 // is as random as random picks, and the bench has no cache misses of its own.
