@@ -16,7 +16,8 @@ const HINTS: usize = 3;
 const ACTUAL: usize = 4;
 const POISON_VALUE: usize = 12;
 
-/// The features `STATS_VQ`, `FREE_PAGE_HINT`, `PAGE_POISON` and `PAGE_REPORTING`.
+/// The features `MUST_TELL_HOST`, `STATS_VQ`, `FREE_PAGE_HINT`, `PAGE_POISON` and `PAGE_REPORTING`.
+const MUST_TELL_HOST: u64 = 1 << 0;
 const STATS_VQ: u64 = 1 << 1;
 const FREE_PAGE_HINT: u64 = 1 << 3;
 const PAGE_POISON: u64 = 1 << 4;
@@ -41,7 +42,8 @@ pub(super) struct BalloonDevice {
 
 impl BalloonDevice {
     pub(super) const ID: u32 = 5;
-    pub(super) const FEATURES: u64 = STATS_VQ | FREE_PAGE_HINT | PAGE_POISON | PAGE_REPORTING;
+    pub(super) const FEATURES: u64 =
+        MUST_TELL_HOST | STATS_VQ | FREE_PAGE_HINT | PAGE_POISON | PAGE_REPORTING;
     pub(super) const QUEUES: usize = 5;
 
     pub(super) fn new(deviation: Option<Deviation>) -> BalloonDevice {
