@@ -2,7 +2,7 @@
 //!
 //! A [`Model`] is a memory device or a balloon behind virtio-mmio registers, with the memory of a
 //! guest. Each [`Deviation`] makes it do one thing wrongly, and names the point that must notice. A
-//! [`Behaviour`] makes it do what the suite must allow, or survive.
+//! [`Behaviour`] makes it do what the suite must tolerate, or survive.
 
 mod balloon_device;
 mod deviation;

@@ -32,6 +32,8 @@ pub(crate) fn response_split(memory: &mut Memory<'_>) -> Result {
     Ok(())
 }
 
+/// A device may report fewer bytes than it writes (2.7.8.2), but a driver must not rely on the bytes
+/// behind them (2.7.8.3).
 pub(crate) fn used_len_10(memory: &mut Memory<'_>) -> Result {
     let state = state_request(memory);
     // The first is valid, the second is not.

@@ -188,14 +188,15 @@ deviations! {
     StaleHintsTaken => "balloon/hint/stale-id-ignored",
 }
 
-/// What a model does unlike most devices. The first three are allowed; no driver can expect the others.
+/// What a model does unlike most devices. The specification allows the first two. The suite tolerates the
+/// third, and notices the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Behaviour {
     /// A memory device answers its first requests by BUSY.
     BusyAtFirst,
     /// A device refuses to run without one of its features.
     NeedsAllFeatures,
-    /// The generation changes each time it is read.
+    /// The generation changes each time it is read, also if the configuration does not (4.2.2).
     GenerationNeverRests,
     /// The device answers nothing.
     NeverAnswers,
