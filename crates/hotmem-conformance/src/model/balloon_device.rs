@@ -131,6 +131,9 @@ impl BalloonDevice {
         if inflates && self.deviates(Deviation::Only256Pages) {
             numbers.truncate(4 * 256);
         }
+        if inflates && numbers.len() > 4 * 256 && self.deviates(Deviation::LongRequestIgnored) {
+            numbers.clear();
+        }
         for number in numbers.chunks_exact(4) {
             let page = u64::from(u32::from_le_bytes([number[0], number[1], number[2], number[3]]));
             if inflates {

@@ -160,6 +160,8 @@ deviations! {
 
     /// Of an inflate request, only 256 pages are taken.
     Only256Pages => "balloon/inflate/257-pfns",
+    /// Of an inflate request for more than 256 pages, no page is taken.
+    LongRequestIgnored => "balloon/inflate/257-pfns",
     /// A number of a page that is divided between two descriptors is lost.
     DividedNumberLost => "balloon/inflate/split-array",
     /// Of an inflate request, only the first descriptor is read.
