@@ -7,13 +7,23 @@ use crate::failure::{Failure, Stop, expect};
 
 type Result = core::result::Result<(), Stop>;
 
-/// The tag of free memory in bytes (5.5.6.4).
+/// The tags of memory that was swapped in, of free memory and of all memory, in bytes (5.5.6.4).
+const SWAP_IN: u16 = 0;
 const MEMFREE: u16 = 4;
+const MEMTOT: u16 = 5;
 /// A tag that no version of the specification defines.
 const UNKNOWN: u16 = 0x7777;
 
+/// The free memory that is reported first.
+const FREE: u64 = 1 << 30;
+/// The size of a statistic in bytes (5.5.6.3).
+const ENTRY_BYTES: usize = 10;
+/// A buffer has the size of this number of statistics, so that its size is also a multiple of 6, as
+/// 5.5.6.3.1 demands although a statistic has 10 bytes.
+const ENTRIES: usize = 3;
+
 pub(crate) fn held_until_asked(balloon: &mut Balloon<'_>) -> Result {
-    let queue = offer(balloon, &[(MEMFREE, 1 << 30)])?;
+    let queue = offer(balloon, SWAP_IN, FREE)?;
     if balloon.driver.settle(queue)?.is_some() {
         return Err(Failure::UnexpectedAnswer { queue }.into());
     }
@@ -21,14 +31,14 @@ pub(crate) fn held_until_asked(balloon: &mut Balloon<'_>) -> Result {
 }
 
 pub(crate) fn unknown_tag(balloon: &mut Balloon<'_>) -> Result {
-    let queue = offer(balloon, &[(MEMFREE, 1 << 30)])?;
+    let queue = offer(balloon, UNKNOWN, FREE)?;
     ask(balloon, queue)?;
-    let free = 3 << 29;
-    offer(balloon, &[(UNKNOWN, 7), (MEMFREE, free)])?;
+    let free = FREE + FREE / 2;
+    offer(balloon, UNKNOWN, free)?;
     let mut found = Ok(None);
     balloon.driver.wait_for(|driver| {
         found = driver.device().statistic(MEMFREE);
-        found != Ok(None) && found != Ok(Some(1 << 30))
+        found != Ok(None) && found != Ok(Some(FREE))
     });
     if found != Err(Unsupported) {
         let found = found.ok().flatten().unwrap_or(0);
@@ -55,15 +65,20 @@ fn ask(balloon: &mut Balloon<'_>, queue: u16) -> Result {
     Ok(())
 }
 
-/// Makes a buffer with statistics available, and returns the number of its queue.
-fn offer(balloon: &mut Balloon<'_>, entries: &[(u16, u64)]) -> core::result::Result<u16, Stop> {
+/// Makes a buffer with statistics available: first one with the tag `first`, then the free memory. Returns
+/// the number of the queue.
+///
+/// A point calls it with the same tag each time, because a driver must supply the same statistics in all
+/// buffers (5.5.6.3.1).
+fn offer(balloon: &mut Balloon<'_>, first: u16, free: u64) -> core::result::Result<u16, Stop> {
     let queue = balloon.queue(Service::Statistics)?;
-    let mut bytes = [0; 40];
-    for (place, (tag, value)) in bytes.chunks_exact_mut(10).zip(entries) {
+    let entries: [(u16, u64); ENTRIES] = [(first, 7), (MEMFREE, free), (MEMTOT, 4 * FREE)];
+    let mut bytes = [0; ENTRY_BYTES * ENTRIES];
+    for (place, (tag, value)) in bytes.chunks_exact_mut(ENTRY_BYTES).zip(entries) {
         place[..2].copy_from_slice(&tag.to_le_bytes());
         place[2..].copy_from_slice(&value.to_le_bytes());
     }
-    let buffer = balloon.driver.readable(&bytes[..10 * entries.len()])?;
+    let buffer = balloon.driver.readable(&bytes)?;
     balloon.driver.push(queue, &[buffer])?;
     balloon.driver.notify(queue);
     Ok(queue)
