@@ -9,5 +9,4 @@ mod session;
 pub(crate) mod statistics;
 mod wire;
 
-pub(crate) use session::{Balloon, change_by_host, serve_one_request};
-pub(crate) use wire::{DEVICE_ID, FEATURES};
+pub(crate) use session::{Balloon, TYPE};

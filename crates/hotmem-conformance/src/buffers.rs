@@ -31,12 +31,9 @@ struct Buffer {
 }
 
 impl Buffers {
-    /// Makes buffers in guest memory at `start`.
-    pub(crate) fn new(device: &mut dyn Device, start: u64) -> Result<Buffers, Failure> {
-        let buffers = [Buffer::default(); MAX_BUFFERS];
-        let mut buffers = Buffers { start, buffers, count: 0, end: 0 };
-        buffers.clear(device)?;
-        Ok(buffers)
+    /// Takes guest memory at `start`, which must be cleared before it is used.
+    pub(crate) fn new(start: u64) -> Buffers {
+        Buffers { start, buffers: [Buffer::default(); MAX_BUFFERS], count: 0, end: ALIGN }
     }
 
     /// Forgets all buffers. No request may be outstanding.

@@ -2,12 +2,12 @@
 
 use crate::buffers::Buffers;
 use crate::device::{Device, SCRATCH_BYTES};
-use crate::failure::{Failure, Stop};
+use crate::failure::{Failure, Stop, expect};
 use crate::registers::{
     ACKNOWLEDGE, CONFIG, CONFIG_GENERATION, DEVICE_FEATURES, DEVICE_FEATURES_SEL, DEVICE_ID,
-    DRIVER, DRIVER_FEATURES, DRIVER_FEATURES_SEL, DRIVER_OK, FAILED, FEATURES_OK, NEEDS_RESET,
-    QUEUE_DESC, QUEUE_DEVICE, QUEUE_DRIVER, QUEUE_NOTIFY, QUEUE_NUM, QUEUE_NUM_MAX, QUEUE_READY,
-    QUEUE_SEL, STATUS, VERSION_1,
+    DRIVER, DRIVER_FEATURES, DRIVER_FEATURES_SEL, DRIVER_OK, FAILED, FEATURES_OK, MAGIC,
+    MAGIC_VALUE, MODERN, NEEDS_RESET, QUEUE_DESC, QUEUE_DEVICE, QUEUE_DRIVER, QUEUE_NOTIFY,
+    QUEUE_NUM, QUEUE_NUM_MAX, QUEUE_READY, QUEUE_SEL, STATUS, VERSION, VERSION_1,
 };
 use crate::ring::{Descriptor, MAX_DESCRIPTORS, RING_BYTES, Ring, Used};
 use core::ops::Range;
@@ -43,19 +43,35 @@ pub(crate) struct Driver<'a> {
 }
 
 impl<'a> Driver<'a> {
-    /// Takes a device.
+    /// Takes a device with this ID, and resets it before it uses memory that an earlier driver may have
+    /// given to the device.
     ///
     /// # Panics
     /// Panics if the device has not the RAM that [`GuestMemory::ram`](crate::GuestMemory::ram) promises.
-    pub(crate) fn new(device: &'a mut dyn Device, clock: Clock<'a>) -> Result<Driver<'a>, Failure> {
+    pub(crate) fn new(
+        device: &'a mut dyn Device,
+        id: u32,
+        clock: Clock<'a>,
+    ) -> Result<Driver<'a>, Failure> {
         let Range { start: ram, end } = device.ram();
         assert!(
             ram.is_multiple_of(PAGE_BYTES) && end.saturating_sub(ram) >= SCRATCH_BYTES,
             "GuestMemory::ram must return SCRATCH_BYTES from a multiple of 4096"
         );
         assert!(ram + SCRATCH_BYTES <= PAGE_BYTES << 32, "GuestMemory::ram must lie below 16 TiB");
-        let buffers = Buffers::new(device, ram + BUFFERS)?;
-        Ok(Driver { device, clock, ram, rings: [None; MAX_QUEUES as usize], buffers })
+        let (rings, buffers) = ([None; MAX_QUEUES as usize], Buffers::new(ram + BUFFERS));
+        let mut driver = Driver { device, clock, ram, rings, buffers };
+        driver.identify(id)?;
+        driver.reset()?;
+        driver.clear_buffers()?;
+        Ok(driver)
+    }
+
+    /// Checks the registers that a driver must check first (4.2.3.1.1).
+    fn identify(&mut self, id: u32) -> Result<(), Failure> {
+        expect("MagicValue", MAGIC, self.register(MAGIC_VALUE))?;
+        expect("Version", MODERN, self.register(VERSION))?;
+        expect("DeviceID", id, self.register(DEVICE_ID))
     }
 
     pub(crate) fn device(&mut self) -> &mut dyn Device {
@@ -65,10 +81,6 @@ impl<'a> Driver<'a> {
     /// Returns the address of the RAM whose pages are given to a balloon.
     pub(crate) fn pages(&self) -> u64 {
         self.ram + PAGES
-    }
-
-    pub(crate) fn device_id(&mut self) -> u32 {
-        self.register(DEVICE_ID)
     }
 
     pub(crate) fn status(&mut self) -> u32 {
@@ -129,11 +141,17 @@ impl<'a> Driver<'a> {
 
     /// Resets the device, negotiates `features` and starts it.
     pub(crate) fn restart(&mut self, features: u64) -> Result<(), Failure> {
-        if !self.negotiate(features | VERSION_1)? {
-            let expected = ACKNOWLEDGE | DRIVER | FEATURES_OK;
-            return Err(Failure::Status { expected, found: self.status() });
-        }
+        self.accept(features)?;
         self.start()
+    }
+
+    /// Resets the device and accepts features, to which the device must agree.
+    pub(crate) fn accept(&mut self, features: u64) -> Result<(), Failure> {
+        if self.negotiate(features | VERSION_1)? {
+            return Ok(());
+        }
+        let expected = ACKNOWLEDGE | DRIVER | FEATURES_OK;
+        Err(Failure::Status { expected, found: self.status() })
     }
 
     pub(crate) fn queue_max(&mut self, number: u16) -> u32 {

@@ -18,6 +18,7 @@
 mod balloon;
 mod buffers;
 mod device;
+mod device_type;
 mod driver;
 mod failure;
 mod hash;

@@ -12,5 +12,4 @@ pub(crate) mod state;
 pub(crate) mod unplug;
 mod wire;
 
-pub(crate) use session::{Memory, change_by_host, serve_one_request};
-pub(crate) use wire::{DEVICE_ID, FEATURES};
+pub(crate) use session::{Memory, TYPE};

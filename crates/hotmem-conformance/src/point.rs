@@ -1,10 +1,11 @@
 //! Defines a point of the suite, and how one is checked.
 
-use crate::balloon::Balloon;
+use crate::balloon::{self, Balloon};
 use crate::device::Device;
+use crate::device_type::DeviceType;
 use crate::driver::{Clock, Driver};
 use crate::failure::{Failure, Stop};
-use crate::mem::Memory;
+use crate::mem::{self, Memory};
 
 /// One requirement on a device.
 #[derive(Clone, Copy)]
@@ -38,15 +39,15 @@ pub enum Outcome {
     Skipped(&'static str),
 }
 
-type TransportCheck = fn(&mut Driver<'_>) -> Result<(), Stop>;
+type TransportCheck = fn(&mut Driver<'_>, &DeviceType) -> Result<(), Stop>;
 type MemoryCheck = fn(&mut Memory<'_>) -> Result<(), Stop>;
 type BalloonCheck = fn(&mut Balloon<'_>) -> Result<(), Stop>;
 
 /// The steps of a point, and the state in which the device is when they begin.
 #[derive(Clone, Copy)]
 pub(crate) enum Check {
-    /// Any device, before its reset.
-    Transport(TransportCheck),
+    /// A device of the type that was reset.
+    Transport(TransportCheck, &'static DeviceType),
     /// A memory device that was started with all features, and of which nothing is plugged.
     Memory(MemoryCheck),
     /// A balloon that was started with all features.
@@ -62,7 +63,7 @@ impl Point {
     /// Panics if [`GuestMemory::ram`](crate::GuestMemory::ram) returns less memory than it promises.
     pub fn check(&self, device: &mut dyn Device, clock: Clock<'_>) -> Outcome {
         let result = match self.check {
-            Check::Transport(check) => check_transport(check, device, clock),
+            Check::Transport(check, kind) => check_transport(check, kind, device, clock),
             Check::Memory(check) => check_memory(check, device, clock),
             Check::Balloon(check) => check_balloon(check, device, clock),
         };
@@ -79,17 +80,18 @@ impl Point {
 #[inline(never)]
 fn check_transport(
     check: TransportCheck,
+    kind: &DeviceType,
     device: &mut dyn Device,
     clock: Clock<'_>,
 ) -> Result<(), Stop> {
-    let mut driver = Driver::new(device, clock)?;
-    check(&mut driver)?;
+    let mut driver = Driver::new(device, kind.id, clock)?;
+    check(&mut driver, kind)?;
     Ok(driver.finish()?)
 }
 
 #[inline(never)]
 fn check_memory(check: MemoryCheck, device: &mut dyn Device, clock: Clock<'_>) -> Result<(), Stop> {
-    let mut memory = Memory::start(Driver::new(device, clock)?)?;
+    let mut memory = Memory::start(Driver::new(device, mem::TYPE.id, clock)?)?;
     check(&mut memory)?;
     memory.finish()
 }
@@ -100,7 +102,7 @@ fn check_balloon(
     device: &mut dyn Device,
     clock: Clock<'_>,
 ) -> Result<(), Stop> {
-    let mut balloon = Balloon::start(Driver::new(device, clock)?)?;
+    let mut balloon = Balloon::start(Driver::new(device, balloon::TYPE.id, clock)?)?;
     check(&mut balloon)?;
     balloon.finish()
 }

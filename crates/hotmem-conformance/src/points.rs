@@ -1,39 +1,43 @@
 //! Lists the points of the suite.
 
-use crate::balloon::{config as balloon_config, hints, inflate, reports, statistics};
-use crate::mem::{all, config_points as config, contents, plug, queue, state, unplug};
+use crate::balloon::{self, config as balloon_config, hints, inflate, reports, statistics};
+use crate::mem::{self, all, config_points as config, contents, plug, queue, state, unplug};
 use crate::point::Check::{self, Balloon, Memory, Transport};
 use crate::point::{Point, Requirement};
 use crate::transport;
 
 /// What a memory device (5.15) must do.
 pub static MEMORY_POINTS: &[Point] = &[
-    must("transport/reset-reads-zero", "2.4.1", Transport(transport::reset_reads_zero)),
-    must("transport/reset-after-driver-ok", "2.4.1", Transport(transport::reset_after_driver_ok)),
+    must("transport/reset-reads-zero", "2.4.1", Transport(transport::reset_reads_zero, &mem::TYPE)),
+    must(
+        "transport/reset-after-driver-ok",
+        "2.4.1",
+        Transport(transport::reset_after_driver_ok, &mem::TYPE),
+    ),
     must(
         "transport/features-subset-or-refused",
         "2.2.2",
-        Transport(transport::features_subset_or_refused),
+        Transport(transport::features_subset_or_refused, &mem::TYPE),
     ),
     custom(
         "transport/features-unknown-bit-refused",
         "2.2.2",
-        Transport(transport::features_unknown_bit_refused),
+        Transport(transport::features_unknown_bit_refused, &mem::TYPE),
     ),
     must(
         "transport/generation-after-host-change",
         "4.2.2.1",
-        Transport(transport::generation_after_host_change),
+        Transport(transport::generation_after_host_change, &mem::TYPE),
     ),
     must(
         "transport/queue-zero-after-reset",
         "4.2.2.1",
-        Transport(transport::queue_zero_after_reset),
+        Transport(transport::queue_zero_after_reset, &mem::TYPE),
     ),
     custom(
         "transport/unused-queue-size-zero",
         "4.2.2",
-        Transport(transport::unused_queue_size_zero),
+        Transport(transport::unused_queue_size_zero, &mem::TYPE),
     ),
     custom("transport/generation-after-plug", "2.5", Memory(config::generation_after_plug)),
     must("mem/config/block-size-power-of-two", "5.15.4.2", Memory(config::block_size_power_of_two)),
@@ -98,33 +102,41 @@ pub static MEMORY_POINTS: &[Point] = &[
 
 /// What a balloon (5.5) must do.
 pub static BALLOON_POINTS: &[Point] = &[
-    must("transport/reset-reads-zero", "2.4.1", Transport(transport::reset_reads_zero)),
-    must("transport/reset-after-driver-ok", "2.4.1", Transport(transport::reset_after_driver_ok)),
+    must(
+        "transport/reset-reads-zero",
+        "2.4.1",
+        Transport(transport::reset_reads_zero, &balloon::TYPE),
+    ),
+    must(
+        "transport/reset-after-driver-ok",
+        "2.4.1",
+        Transport(transport::reset_after_driver_ok, &balloon::TYPE),
+    ),
     must(
         "transport/features-subset-or-refused",
         "2.2.2",
-        Transport(transport::features_subset_or_refused),
+        Transport(transport::features_subset_or_refused, &balloon::TYPE),
     ),
     custom(
         "transport/features-unknown-bit-refused",
         "2.2.2",
-        Transport(transport::features_unknown_bit_refused),
+        Transport(transport::features_unknown_bit_refused, &balloon::TYPE),
     ),
     // The only field that changes has 32 bits, so that a driver sees no inconsistent state (4.2.2.1).
     custom(
         "transport/generation-after-host-change",
         "2.5",
-        Transport(transport::generation_after_host_change),
+        Transport(transport::generation_after_host_change, &balloon::TYPE),
     ),
     must(
         "transport/queue-zero-after-reset",
         "4.2.2.1",
-        Transport(transport::queue_zero_after_reset),
+        Transport(transport::queue_zero_after_reset, &balloon::TYPE),
     ),
     custom(
         "transport/unused-queue-size-zero",
         "4.2.2",
-        Transport(transport::unused_queue_size_zero),
+        Transport(transport::unused_queue_size_zero, &balloon::TYPE),
     ),
     custom("balloon/inflate/257-pfns", "5.5.6", Balloon(inflate::pfns_257)),
     must("balloon/inflate/split-array", "2.7.4.1", Balloon(inflate::split_array)),

@@ -1,5 +1,7 @@
 //! Names the registers of a virtio-mmio device (4.2.2) and the bits of its status (2.1).
 
+pub(crate) const MAGIC_VALUE: u64 = 0x00;
+pub(crate) const VERSION: u64 = 0x04;
 pub(crate) const DEVICE_ID: u64 = 0x08;
 pub(crate) const DEVICE_FEATURES: u64 = 0x10;
 pub(crate) const DEVICE_FEATURES_SEL: u64 = 0x14;
@@ -16,6 +18,11 @@ pub(crate) const QUEUE_DRIVER: u64 = 0x90;
 pub(crate) const QUEUE_DEVICE: u64 = 0xa0;
 pub(crate) const CONFIG_GENERATION: u64 = 0xfc;
 pub(crate) const CONFIG: u64 = 0x100;
+
+/// The value of the register `MagicValue`.
+pub(crate) const MAGIC: u32 = 0x7472_6976;
+/// The value of the register `Version` of a device without the legacy interface.
+pub(crate) const MODERN: u32 = 2;
 
 pub(crate) const ACKNOWLEDGE: u32 = 1;
 pub(crate) const DRIVER: u32 = 2;

@@ -1,9 +1,8 @@
 //! Points of any device: its status, its features and its queues.
 
-use crate::balloon;
+use crate::device_type::DeviceType;
 use crate::driver::Driver;
 use crate::failure::{Failure, Stop, expect, require};
-use crate::mem;
 use crate::registers::{ACKNOWLEDGE, DRIVER, VERSION_1};
 
 type Result = core::result::Result<(), Stop>;
@@ -11,34 +10,34 @@ type Result = core::result::Result<(), Stop>;
 /// A queue that neither type of device has.
 const UNUSED_QUEUE: u16 = 60;
 
-pub(crate) fn reset_reads_zero(driver: &mut Driver<'_>) -> Result {
+pub(crate) fn reset_reads_zero(driver: &mut Driver<'_>, _: &DeviceType) -> Result {
     driver.acknowledge();
     expect("the status", ACKNOWLEDGE | DRIVER, driver.status())?;
     Ok(driver.reset()?)
 }
 
-pub(crate) fn reset_after_driver_ok(driver: &mut Driver<'_>) -> Result {
-    start(driver)?;
+pub(crate) fn reset_after_driver_ok(driver: &mut Driver<'_>, kind: &DeviceType) -> Result {
+    start(driver, kind)?;
     driver.reset()?;
     // The device starts again.
-    Ok(start(driver)?)
+    Ok(start(driver, kind)?)
 }
 
 /// A device that accepts fewer features than it offers must also work with them.
-pub(crate) fn features_subset_or_refused(driver: &mut Driver<'_>) -> Result {
+pub(crate) fn features_subset_or_refused(driver: &mut Driver<'_>, kind: &DeviceType) -> Result {
     if !driver.negotiate(VERSION_1)? {
         return Ok(());
     }
     driver.start()?;
-    serve_one_request(driver)
+    (kind.send_request)(driver)
 }
 
-pub(crate) fn features_unknown_bit_refused(driver: &mut Driver<'_>) -> Result {
+pub(crate) fn features_unknown_bit_refused(driver: &mut Driver<'_>, kind: &DeviceType) -> Result {
     let offered = driver.offered();
     let unknown = (0..24).rev().map(|bit| 1 << bit).find(|bit| offered & bit == 0);
     let unknown = unknown.ok_or(Stop::Skipped("the device offers every feature"))?;
     // The device agrees to all others, so that it can only refuse this one.
-    let known = usable_features(driver);
+    let known = offered & kind.features;
     if driver.negotiate(VERSION_1 | known | unknown)? {
         let found = driver.status();
         return Err(Failure::Status { expected: ACKNOWLEDGE | DRIVER, found }.into());
@@ -46,49 +45,27 @@ pub(crate) fn features_unknown_bit_refused(driver: &mut Driver<'_>) -> Result {
     Ok(())
 }
 
-pub(crate) fn generation_after_host_change(driver: &mut Driver<'_>) -> Result {
-    start(driver)?;
+pub(crate) fn generation_after_host_change(driver: &mut Driver<'_>, kind: &DeviceType) -> Result {
+    start(driver, kind)?;
     let before = driver.generation();
-    match driver.device_id() {
-        balloon::DEVICE_ID => balloon::change_by_host(driver)?,
-        _ => mem::change_by_host(driver)?,
-    }
+    (kind.change_by_host)(driver)?;
     let changed = driver.wait_for(|driver| driver.generation() != before);
     Ok(require("the generation must change with the configuration", changed, before.into())?)
 }
 
-pub(crate) fn queue_zero_after_reset(driver: &mut Driver<'_>) -> Result {
-    start(driver)?;
+pub(crate) fn queue_zero_after_reset(driver: &mut Driver<'_>, kind: &DeviceType) -> Result {
+    start(driver, kind)?;
     expect("QueueReady", true, driver.is_queue_ready(0))?;
     driver.reset()?;
     Ok(expect("QueueReady after a reset", false, driver.is_queue_ready(0))?)
 }
 
-pub(crate) fn unused_queue_size_zero(driver: &mut Driver<'_>) -> Result {
+pub(crate) fn unused_queue_size_zero(driver: &mut Driver<'_>, _: &DeviceType) -> Result {
     Ok(expect("QueueNumMax of a queue that does not exist", 0u32, driver.queue_max(UNUSED_QUEUE))?)
 }
 
 /// Starts a device with all features of its type that it offers: it may refuse to run with fewer.
-fn start(driver: &mut Driver<'_>) -> core::result::Result<(), Failure> {
-    let features = usable_features(driver);
+fn start(driver: &mut Driver<'_>, kind: &DeviceType) -> core::result::Result<(), Failure> {
+    let features = driver.offered() & kind.features;
     driver.restart(features)
-}
-
-/// Returns the features of the device's type that it offers and that the suite can accept.
-fn usable_features(driver: &mut Driver<'_>) -> u64 {
-    let known = match driver.device_id() {
-        balloon::DEVICE_ID => balloon::FEATURES,
-        _ => mem::FEATURES,
-    };
-    driver.offered() & known
-}
-
-fn serve_one_request(driver: &mut Driver<'_>) -> Result {
-    match driver.device_id() {
-        balloon::DEVICE_ID => balloon::serve_one_request(driver),
-        mem::DEVICE_ID => mem::serve_one_request(driver),
-        other => {
-            Err(Failure::Differs { what: "the device ID", expected: 24, found: other.into() })?
-        }
-    }
 }

@@ -2,8 +2,8 @@
 
 use hotmem_conformance::model::Model;
 use hotmem_conformance::{
-    BALLOON_POINTS, Clock, GuestMemory, Host, Inaccessible, MEMORY_POINTS, Outcome, Registers,
-    Unsupported,
+    BALLOON_POINTS, Clock, Device, Failure, GuestMemory, Host, Inaccessible, MEMORY_POINTS,
+    Outcome, Point, Registers, Unsupported,
 };
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -144,18 +144,42 @@ impl Host for Strict {
     }
 }
 
-#[test]
-fn every_point_accesses_registers_and_memory_as_a_driver_must() {
+/// Checks a point with a device that answers at once.
+fn check(point: &Point, device: &mut dyn Device) -> Outcome {
     let start = Instant::now();
     let now = || start.elapsed();
-    let clock = Clock { now: &now, answer_limit: Duration::from_secs(1) };
+    point.check(device, Clock { now: &now, answer_limit: Duration::from_secs(1) })
+}
+
+#[test]
+fn every_point_accesses_registers_and_memory_as_a_driver_must() {
     for (points, is_memory) in [(MEMORY_POINTS, true), (BALLOON_POINTS, false)] {
         for point in points {
             let model = if is_memory { Model::memory(None) } else { Model::balloon(None) };
             // These points write what a driver must not write.
             let may_write_config = point.name.ends_with("config/read-only");
             let mut device = Strict { model, is_memory, may_write_config };
-            assert_eq!(point.check(&mut device, clock), Outcome::Passed, "{}", point.name);
+            assert_eq!(check(point, &mut device), Outcome::Passed, "{}", point.name);
         }
+    }
+}
+
+#[test]
+fn all_points_can_be_checked_with_the_same_device() {
+    for (points, mut model) in
+        [(MEMORY_POINTS, Model::memory(None)), (BALLOON_POINTS, Model::balloon(None))]
+    {
+        for point in points {
+            assert_eq!(check(point, &mut model), Outcome::Passed, "{}", point.name);
+        }
+    }
+}
+
+#[test]
+fn a_device_of_another_type_fails_every_point() {
+    for point in MEMORY_POINTS {
+        let failure = Failure::Differs { what: "DeviceID", expected: 24, found: 5 };
+        let outcome = check(point, &mut Model::balloon(None));
+        assert_eq!(outcome, Outcome::Failed(failure), "{}", point.name);
     }
 }

@@ -2,9 +2,9 @@
 
 use super::services::{Queues, Service};
 use super::wire::{DEVICE_ID, FEATURES, NUM_PAGES, PAGE_POISON, POISON_VALUE};
+use crate::device_type::DeviceType;
 use crate::driver::{Driver, PAGE_BYTES};
 use crate::failure::{Failure, Stop, expect, require_contents};
-use crate::registers::VERSION_1;
 use crate::ring::{Descriptor, read, write};
 
 /// The bytes at both ends of a page that show whether its contents are kept.
@@ -23,7 +23,6 @@ pub(crate) struct Balloon<'a> {
 impl<'a> Balloon<'a> {
     /// Starts a balloon with all services that it offers, and without page poison.
     pub(crate) fn start(mut driver: Driver<'a>) -> Result<Balloon<'a>, Stop> {
-        expect("the device ID", DEVICE_ID, driver.device_id())?;
         let offered = driver.offered();
         let queues = Queues::find(&mut driver, offered);
         let mut balloon = Balloon { driver, offered, queues, num_pages: 0 };
@@ -37,11 +36,8 @@ impl<'a> Balloon<'a> {
         if self.offered & PAGE_POISON == 0 {
             return Err(Stop::Skipped("PAGE_POISON is not offered"));
         }
-        let features = self.offered & FEATURES | PAGE_POISON | VERSION_1;
-        if !self.driver.negotiate(features)? {
-            let found = self.driver.status();
-            return Err(Failure::Status { expected: found | 8, found }.into());
-        }
+        let features = self.offered & FEATURES | PAGE_POISON;
+        self.driver.accept(features)?;
         self.driver.set_config(POISON_VALUE, value);
         Ok(self.driver.start()?)
     }
@@ -131,14 +127,17 @@ const MAX_PARTS: usize = 2;
 /// The largest number of pages in one request of the suite.
 pub(super) const MAX_PAGES: usize = 257;
 
-/// Lets the host change the configuration of a balloon.
-pub(crate) fn change_by_host(driver: &mut Driver<'_>) -> Result<(), Stop> {
+/// Balloons, for the points of any device.
+pub(crate) const TYPE: DeviceType =
+    DeviceType { id: DEVICE_ID, features: FEATURES, change_by_host, send_request };
+
+fn change_by_host(driver: &mut Driver<'_>) -> Result<(), Stop> {
     let pages = driver.config(NUM_PAGES) ^ 1;
     Ok(driver.device().set_balloon_pages(pages)?)
 }
 
-/// Gives a page to a balloon whose features are not those of [`Balloon::start`].
-pub(crate) fn serve_one_request(driver: &mut Driver<'_>) -> Result<(), Stop> {
+/// Gives a page to the balloon.
+fn send_request(driver: &mut Driver<'_>) -> Result<(), Stop> {
     let frame = driver.pages() / PAGE_BYTES;
     driver.clear_buffers()?;
     let request = driver.readable(&frame.to_le_bytes()[..4])?;

@@ -6,6 +6,7 @@ use super::wire::{
     ACK, BUSY, DEVICE_ID, FEATURES, PLUG, PLUGGED, REQUEST_BYTES, RESPONSE_BYTES, Request,
     Response, STATE, UNPLUG, UNPLUG_ALL, UNPLUGGED,
 };
+use crate::device_type::DeviceType;
 use crate::driver::Driver;
 use crate::failure::{Failure, Stop, expect, require};
 use crate::registers::VERSION_1;
@@ -41,7 +42,6 @@ pub(crate) struct Memory<'a> {
 impl<'a> Memory<'a> {
     /// Starts a device with all features that it offers. A device that is not new is unplugged.
     pub(crate) fn start(mut driver: Driver<'a>) -> Result<Memory<'a>, Stop> {
-        expect("the device ID", DEVICE_ID, driver.device_id())?;
         let features = driver.offered() & FEATURES;
         driver.restart(features)?;
         let first = Config::read(&mut driver)?;
@@ -283,15 +283,17 @@ impl<'a> Memory<'a> {
     }
 }
 
-/// Lets the host change the configuration of a memory device.
-pub(crate) fn change_by_host(driver: &mut Driver<'_>) -> Result<(), Stop> {
+/// Memory devices, for the points of any device.
+pub(crate) const TYPE: DeviceType =
+    DeviceType { id: DEVICE_ID, features: FEATURES, change_by_host, send_request };
+
+fn change_by_host(driver: &mut Driver<'_>) -> Result<(), Stop> {
     let config = Config::read(driver)?;
     let bytes = if config.requested_size == 0 { config.block_size } else { 0 };
     Ok(driver.device().set_requested_size(bytes)?)
 }
 
-/// Sends a request to a memory device whose features are not those of [`Memory::start`].
-pub(crate) fn serve_one_request(driver: &mut Driver<'_>) -> Result<(), Stop> {
+fn send_request(driver: &mut Driver<'_>) -> Result<(), Stop> {
     let addr = Config::read(driver)?.addr;
     driver.clear_buffers()?;
     let request = Request { kind: STATE, addr, blocks: 1, padding: 0 };

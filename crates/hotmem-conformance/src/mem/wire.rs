@@ -4,13 +4,13 @@
 use crate::failure::Failure;
 
 /// The type of a memory device (5.15.1).
-pub(crate) const DEVICE_ID: u32 = 24;
+pub(super) const DEVICE_ID: u32 = 24;
 /// The feature `VIRTIO_MEM_F_ACPI_PXM` (5.15.3).
 pub(super) const ACPI_PXM: u64 = 1 << 0;
 /// The feature `VIRTIO_MEM_F_UNPLUGGED_INACCESSIBLE` (5.15.3).
 pub(super) const UNPLUGGED_INACCESSIBLE: u64 = 1 << 1;
 /// The features that the suite accepts.
-pub(crate) const FEATURES: u64 = ACPI_PXM | UNPLUGGED_INACCESSIBLE;
+pub(super) const FEATURES: u64 = ACPI_PXM | UNPLUGGED_INACCESSIBLE;
 
 pub(super) const PLUG: u16 = 0;
 pub(super) const UNPLUG: u16 = 1;
