@@ -4,6 +4,7 @@ use crate::driver::Driver;
 use crate::failure::Stop;
 
 /// What the points of any device need to know about one type.
+#[derive(Debug)]
 pub(crate) struct DeviceType {
     /// The device ID.
     pub(crate) id: u32,

@@ -27,10 +27,17 @@ const MIN_RUNS: u32 = 100;
 /// The time, and how long to wait for a device.
 #[derive(Clone, Copy)]
 pub struct Clock<'a> {
-    /// Returns the time since any moment in the past.
-    pub now: &'a dyn Fn() -> Duration,
-    /// The time within which a device must answer. A second is usual.
-    pub answer_limit: Duration,
+    now: &'a dyn Fn() -> Duration,
+    answer_limit: Duration,
+}
+
+impl<'a> Clock<'a> {
+    /// Makes a clock. `now` returns the time since any moment in the past, and never a shorter time than
+    /// before. `answer_limit` is the time within which a device must answer: a second is usual.
+    #[must_use]
+    pub const fn new(now: &'a dyn Fn() -> Duration, answer_limit: Duration) -> Clock<'a> {
+        Clock { now, answer_limit }
+    }
 }
 
 /// A device, and the driver's side of its queues.

@@ -5,6 +5,7 @@ use core::fmt;
 
 /// What a device does that a point does not allow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Failure {
     /// A value is not the expected one.
     Differs {

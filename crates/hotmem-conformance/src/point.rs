@@ -8,7 +8,7 @@ use crate::failure::{Failure, Stop};
 use crate::mem::{self, Memory};
 
 /// One requirement on a device.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct Point {
     /// The name, such as `mem/plug/first-block`.
     pub name: &'static str,
@@ -21,6 +21,7 @@ pub struct Point {
 
 /// Who requires what a point checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Requirement {
     /// The specification says that a device MUST do it.
     Must,
@@ -44,7 +45,7 @@ type MemoryCheck = fn(&mut Memory<'_>) -> Result<(), Stop>;
 type BalloonCheck = fn(&mut Balloon<'_>) -> Result<(), Stop>;
 
 /// The steps of a point, and the state in which the device is when they begin.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) enum Check {
     /// A device of the type that was reset.
     Transport(TransportCheck, &'static DeviceType),
@@ -55,9 +56,12 @@ pub(crate) enum Check {
 }
 
 impl Point {
-    /// Checks the point with a device. The device must be a new one, because others' requests are
-    /// not undone. A guest, which cannot make one, may use its device again: it is reset first, and
-    /// its memory is unplugged.
+    /// Checks the point with a device, which is reset first, and whose memory is unplugged. A new device
+    /// for each point is best, because what else an earlier point has changed is not undone. A guest
+    /// cannot make one, and uses its device again.
+    ///
+    /// Cost: some tens of requests, and for a memory device one for each of the first 1024 usable blocks
+    /// and one for each 65,535 blocks behind them.
     ///
     /// # Panics
     /// Panics if [`GuestMemory::ram`](crate::GuestMemory::ram) returns less memory than it promises.

@@ -6,7 +6,7 @@ mod report;
 mod suite;
 mod verdict;
 
-pub use expected::{ExpectedFailures, ExpectedFailuresError, LineFault};
+pub use expected::{ExpectedFailuresError, LineFault};
 pub use report::{Report, Tap};
 pub use suite::Suite;
 pub use verdict::{Fault, Verdict};

@@ -148,7 +148,7 @@ impl Host for Strict {
 fn check(point: &Point, device: &mut dyn Device) -> Outcome {
     let start = Instant::now();
     let now = || start.elapsed();
-    point.check(device, Clock { now: &now, answer_limit: Duration::from_secs(1) })
+    point.check(device, Clock::new(&now, Duration::from_secs(1)))
 }
 
 #[test]

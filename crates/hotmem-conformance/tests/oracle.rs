@@ -74,7 +74,10 @@ impl Kind {
     fn run(self, deviation: Option<Deviation>) -> Report {
         let new_device = move || (self.model)(deviation);
         let answer_limit = Duration::from_millis(1);
-        Suite::new(self.points, new_device).within(answer_limit, Duration::from_secs(600)).run()
+        Suite::new(self.points, new_device)
+            .answer_limit(answer_limit)
+            .point_limit(Duration::from_secs(600))
+            .run()
     }
 }
 

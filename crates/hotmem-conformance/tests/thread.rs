@@ -86,7 +86,9 @@ fn check(points: &'static [Point], model: fn() -> Model) {
     // A busy host may not run the device's thread for a long time.
     let (answer_limit, point_limit) = (Duration::from_secs(60), Duration::from_secs(600));
     let suite = Suite::new(points, move || Threaded::new(model()));
-    for (point, verdict) in suite.within(answer_limit, point_limit).run().verdicts() {
+    for (point, verdict) in
+        suite.answer_limit(answer_limit).point_limit(point_limit).run().verdicts()
+    {
         assert_eq!(verdict, &Verdict::Passed, "{}", point.name);
     }
 }

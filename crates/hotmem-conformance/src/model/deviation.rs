@@ -5,6 +5,7 @@ macro_rules! deviations {
     ($($(#[$doc:meta])* $name:ident => $point:literal,)*) => {
         /// One thing that a model does wrongly.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[non_exhaustive]
         pub enum Deviation {
             $($(#[$doc])* $name,)*
         }
@@ -193,6 +194,7 @@ deviations! {
 /// What a model does unlike most devices. The specification allows the first two. The suite tolerates the
 /// third, and notices the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Behaviour {
     /// A memory device answers its first requests by BUSY.
     BusyAtFirst,

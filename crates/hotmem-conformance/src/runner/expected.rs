@@ -5,13 +5,14 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 /// The points that a device is expected to fail, each with the reason.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ExpectedFailures {
+#[derive(Debug, Default)]
+pub(super) struct ExpectedFailures {
     reasons: BTreeMap<&'static str, String>,
 }
 
-/// A line that is not valid.
+/// A line of the expected failures that is not valid.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ExpectedFailuresError {
     /// The number of the line, from 1.
     pub line: usize,
@@ -23,6 +24,7 @@ pub struct ExpectedFailuresError {
 
 /// What is wrong with a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum LineFault {
     /// No point has the name.
     UnknownName,
@@ -33,12 +35,8 @@ pub enum LineFault {
 }
 
 impl ExpectedFailures {
-    /// Parses lines with the name of one of `points` and a reason. Empty lines and lines that begin
-    /// with `#` have no meaning.
-    ///
-    /// # Errors
-    /// The first line that is not valid.
-    pub fn parse(
+    /// Parses the lines that [`Suite::expecting`](super::Suite::expecting) describes.
+    pub(super) fn parse(
         text: &str,
         points: &'static [Point],
     ) -> Result<ExpectedFailures, ExpectedFailuresError> {
@@ -62,8 +60,7 @@ impl ExpectedFailures {
     }
 
     /// Returns the reason for which a point is expected to fail.
-    #[must_use]
-    pub fn reason(&self, name: &str) -> Option<&str> {
+    pub(super) fn reason(&self, name: &str) -> Option<&str> {
         self.reasons.get(name).map(String::as_str)
     }
 }

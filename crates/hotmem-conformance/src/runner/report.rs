@@ -5,11 +5,13 @@ use crate::point::Point;
 use std::fmt;
 
 /// The verdict of each point.
+#[derive(Debug)]
 pub struct Report {
     verdicts: Vec<(&'static Point, Verdict)>,
 }
 
 /// Displays a report in the format TAP 14, in which an expected failure is a TODO.
+#[derive(Debug)]
 pub struct Tap<'a>(&'a Report);
 
 impl Report {

@@ -37,20 +37,26 @@ where
         }
     }
 
-    /// Sets the failures that are expected: see [`ExpectedFailures::parse`].
+    /// Sets the failures that are expected, instead of none. Each line of `text` has the name of one of
+    /// the points and a reason. Empty lines and lines that begin with `#` have no meaning.
     ///
     /// # Errors
-    /// The first line of `text` that is not valid.
+    /// The first line that is not valid.
     pub fn expecting(self, text: &str) -> Result<Suite<F>, ExpectedFailuresError> {
         let expected = ExpectedFailures::parse(text, self.points)?;
         Ok(Suite { expected, ..self })
     }
 
-    /// Sets the time within which a device must answer (1 second), and the time within which a point
-    /// must end (60 seconds).
+    /// Sets the time within which a device must answer a request. The default is 1 second.
     #[must_use]
-    pub fn within(self, answer_limit: Duration, point_limit: Duration) -> Suite<F> {
-        Suite { answer_limit, point_limit, ..self }
+    pub fn answer_limit(self, answer_limit: Duration) -> Suite<F> {
+        Suite { answer_limit, ..self }
+    }
+
+    /// Sets the time within which a point must end. The default is 60 seconds.
+    #[must_use]
+    pub fn point_limit(self, point_limit: Duration) -> Suite<F> {
+        Suite { point_limit, ..self }
     }
 
     /// Returns the points.
@@ -59,7 +65,7 @@ where
         self.points
     }
 
-    /// Runs all points, one after another.
+    /// Runs all points, one after another. A point ends at the latest after [`point_limit`](Self::point_limit).
     #[must_use]
     pub fn run(&self) -> Report {
         Report::new(self.points.iter().map(|point| (point, self.run_point(point))).collect())
@@ -91,7 +97,7 @@ where
                 thread::yield_now();
                 start.elapsed()
             };
-            let outcome = point.check(&mut device, Clock { now: &now, answer_limit });
+            let outcome = point.check(&mut device, Clock::new(&now, answer_limit));
             drop(device);
             // The receiver has gone if the point has taken too long.
             let _ = sender.send(outcome);

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 /// Why a point fails.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Fault {
     /// The device does what the point does not allow.
     Deviates(Failure),

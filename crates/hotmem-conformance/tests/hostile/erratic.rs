@@ -25,7 +25,7 @@ pub(crate) fn run_script(point: u8, script: &[u8]) {
         time.set(time.get() + Duration::from_millis(20));
         time.get()
     };
-    let clock = Clock { now: &now, answer_limit: Duration::from_secs(1) };
+    let clock = Clock::new(&now, Duration::from_secs(1));
     let mut device = Erratic { model, script: script.iter() };
     let _any = point.check(&mut device, clock);
 }

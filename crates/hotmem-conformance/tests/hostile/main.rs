@@ -24,7 +24,7 @@ fn check(point: &Point, device: &mut dyn Device) -> Outcome {
         time.set(time.get() + TICK);
         time.get()
     };
-    point.check(device, Clock { now: &now, answer_limit: LIMIT })
+    point.check(device, Clock::new(&now, LIMIT))
 }
 
 /// Checks a point that sends a request with a hostile memory device.
@@ -101,8 +101,7 @@ fn a_device_that_panics_fails_its_point_with_the_message() {
 fn a_device_that_does_not_return_fails_its_point() {
     let suite = Suite::new(MEMORY_POINTS, || Model::memory(None).behaving(Behaviour::Hangs));
     let limit = Duration::from_millis(50);
-    let verdict =
-        suite.within(LIMIT, limit).run_point(point(MEMORY_POINTS, "mem/plug/first-block"));
+    let verdict = suite.point_limit(limit).run_point(point(MEMORY_POINTS, "mem/plug/first-block"));
     assert_eq!(verdict, Verdict::Failed(Fault::Hangs(limit)));
 }
 
