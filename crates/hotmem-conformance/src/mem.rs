@@ -1,6 +1,5 @@
 //! Contains the points of memory devices (5.15), and the driver and the model that they share.
 
-pub(crate) mod all;
 mod blocks;
 mod config;
 pub(crate) mod config_points;
@@ -10,6 +9,7 @@ pub(crate) mod queue;
 mod session;
 pub(crate) mod state;
 pub(crate) mod unplug;
+pub(crate) mod unplug_all;
 mod wire;
 
 pub(crate) use session::{Memory, TYPE};

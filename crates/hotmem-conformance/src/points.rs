@@ -1,7 +1,7 @@
 //! Lists the points of the suite.
 
 use crate::balloon::{self, config as balloon_config, hints, inflate, reports, statistics};
-use crate::mem::{self, all, config_points as config, contents, plug, queue, state, unplug};
+use crate::mem::{self, config_points as config, contents, plug, queue, state, unplug, unplug_all};
 use crate::point::Check::{self, Balloon, Memory, Transport};
 use crate::point::{Point, Requirement};
 use crate::transport;
@@ -46,8 +46,12 @@ pub static MEMORY_POINTS: &[Point] = &[
         "5.15.4.2",
         Memory(config::fields_multiple_of_block),
     ),
-    must("mem/config/usable-ge-requested", "5.15.4.2", Memory(config::usable_ge_requested)),
-    must("mem/config/plugged-le-usable", "5.15.4.2", Memory(config::plugged_le_usable)),
+    must(
+        "mem/config/usable-at-least-requested",
+        "5.15.4.2",
+        Memory(config::usable_at_least_requested),
+    ),
+    must("mem/config/plugged-within-usable", "5.15.4.2", Memory(config::plugged_within_usable)),
     custom("mem/config/read-only", "5.15.4", Memory(config::read_only)),
     custom("mem/config/node-id-with-pxm", "5.15.4", Memory(config::node_id_with_pxm)),
     must("mem/config/stable-across-reset", "5.15.4.2", Memory(config::stable_across_reset)),
@@ -72,10 +76,14 @@ pub static MEMORY_POINTS: &[Point] = &[
         "5.15.6.2",
         Memory(unplug::content_of_neighbours_kept),
     ),
-    must("mem/all/when-empty", "5.15.6.5.2", Memory(all::when_empty)),
-    must("mem/all/when-mixed", "5.15.6.5.2", Memory(all::when_mixed)),
-    must("mem/all/usable-ge-requested-after", "5.15.4.2", Memory(all::usable_ge_requested_after)),
-    must("mem/all/plug-after", "5.15.6.3.2", Memory(all::plug_after)),
+    must("mem/unplug-all/when-empty", "5.15.6.5.2", Memory(unplug_all::when_empty)),
+    must("mem/unplug-all/when-mixed", "5.15.6.5.2", Memory(unplug_all::when_mixed)),
+    must(
+        "mem/unplug-all/usable-at-least-requested",
+        "5.15.4.2",
+        Memory(unplug_all::usable_at_least_requested),
+    ),
+    must("mem/unplug-all/plug-after", "5.15.6.3.2", Memory(unplug_all::plug_after)),
     must("mem/state/plugged", "5.15.6.6.2", Memory(state::plugged)),
     must("mem/state/unplugged", "5.15.6.6.2", Memory(state::unplugged)),
     must("mem/state/mixed", "5.15.6.6.2", Memory(state::mixed)),

@@ -20,7 +20,7 @@ const ALSO_NOTICED_BY: &[(Deviation, &[&str])] = &[
             "balloon/report/poison-kept",
         ],
     ),
-    (Deviation::UnplugAllEmptiesUsable, &["mem/all/plug-after"]),
+    (Deviation::UnplugAllEmptiesUsable, &["mem/unplug-all/plug-after"]),
     (Deviation::PluggedSizeStays, PLUGGING),
     (Deviation::PlugsNextInstead, PLUGGING),
     (Deviation::PlugsNextInstead, &["mem/queue/batch-order"]),
@@ -38,7 +38,7 @@ const ALSO_NOTICED_BY: &[(Deviation, &[&str])] = &[
 /// has done wrongly.
 const PLUGGING: &[&str] = &[
     "transport/generation-after-plug",
-    "mem/config/plugged-le-usable",
+    "mem/config/plugged-within-usable",
     "mem/plug/last-usable-block",
     "mem/plug/max-in-one-request",
     "mem/plug/already-plugged",
@@ -49,7 +49,7 @@ const PLUGGING: &[&str] = &[
     "mem/unplug/mixed",
     "mem/unplug/zero-and-unaligned",
     "mem/unplug/content-of-neighbours-kept",
-    "mem/all/plug-after",
+    "mem/unplug-all/plug-after",
     "mem/state/plugged",
     "mem/state/mixed",
     "mem/memory/writable-when-plugged",

@@ -27,7 +27,7 @@ pub(crate) fn fields_multiple_of_block(memory: &mut Memory<'_>) -> Result {
     Ok(())
 }
 
-pub(crate) fn usable_ge_requested(memory: &mut Memory<'_>) -> Result {
+pub(crate) fn usable_at_least_requested(memory: &mut Memory<'_>) -> Result {
     let rule = "usable_region_size must be at least requested_size";
     for blocks in [memory.first.region_blocks() / 2, memory.first.region_blocks()] {
         memory.request_blocks_if_possible(blocks)?;
@@ -38,7 +38,7 @@ pub(crate) fn usable_ge_requested(memory: &mut Memory<'_>) -> Result {
     Ok(())
 }
 
-pub(crate) fn plugged_le_usable(memory: &mut Memory<'_>) -> Result {
+pub(crate) fn plugged_within_usable(memory: &mut Memory<'_>) -> Result {
     memory.requested_blocks(5)?;
     memory.plug(FIRST, 4)?;
     memory.request_blocks(0)?;

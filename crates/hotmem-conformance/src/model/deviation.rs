@@ -48,9 +48,9 @@ deviations! {
     /// The region does not end with a whole block.
     RegionEndsWithinBlock => "mem/config/fields-multiple-of-block",
     /// The usable region is one block too small for a requested size of more than half of the region.
-    UsableBelowRequested => "mem/config/usable-ge-requested",
+    UsableBelowRequested => "mem/config/usable-at-least-requested",
     /// The usable region shrinks with the requested size.
-    UsableShrinks => "mem/config/plugged-le-usable",
+    UsableShrinks => "mem/config/plugged-within-usable",
     /// The driver can write `requested_size`.
     RequestedSizeWritable => "mem/config/read-only",
     /// `node_id` is another node.
@@ -113,16 +113,16 @@ deviations! {
     UnplugDiscardsNeighbour => "mem/unplug/content-of-neighbours-kept",
 
     /// UNPLUG ALL is an error if nothing is plugged.
-    UnplugAllOfNone => "mem/all/when-empty",
+    UnplugAllOfNone => "mem/unplug-all/when-empty",
     /// UNPLUG ALL unplugs only the first plugged run of blocks.
-    UnplugAllOfFirstRun => "mem/all/when-mixed",
+    UnplugAllOfFirstRun => "mem/unplug-all/when-mixed",
     /// After UNPLUG ALL, the usable region is smaller than the requested size.
-    UnplugAllShrinksUsable => "mem/all/usable-ge-requested-after",
+    UnplugAllShrinksUsable => "mem/unplug-all/usable-at-least-requested",
     /// After UNPLUG ALL, the usable region is empty.
-    UnplugAllEmptiesUsable => "mem/all/usable-ge-requested-after",
+    UnplugAllEmptiesUsable => "mem/unplug-all/usable-at-least-requested",
     /// After UNPLUG ALL, the device counts the blocks as plugged when it compares with the requested
     /// size.
-    UnplugAllKeepsCount => "mem/all/plug-after",
+    UnplugAllKeepsCount => "mem/unplug-all/plug-after",
 
     /// Several plugged blocks are mixed.
     PluggedAreMixed => "mem/state/plugged",

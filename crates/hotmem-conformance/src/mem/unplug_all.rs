@@ -17,7 +17,7 @@ pub(crate) fn when_mixed(memory: &mut Memory<'_>) -> Result {
     memory.unplug_all()
 }
 
-pub(crate) fn usable_ge_requested_after(memory: &mut Memory<'_>) -> Result {
+pub(crate) fn usable_at_least_requested(memory: &mut Memory<'_>) -> Result {
     memory.requested_blocks(3)?;
     memory.plug(FIRST, 2)?;
     memory.unplug_all()?;
