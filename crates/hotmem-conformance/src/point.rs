@@ -26,7 +26,7 @@ pub enum Requirement {
     /// The specification says that a device MUST do it.
     Must,
     /// The specification describes it without such a word, and drivers rely on it.
-    Custom,
+    Convention,
 }
 
 /// How a point ends.
@@ -115,7 +115,7 @@ impl core::fmt::Display for Requirement {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.write_str(match self {
             Requirement::Must => "MUST",
-            Requirement::Custom => "custom",
+            Requirement::Convention => "convention",
         })
     }
 }

@@ -19,7 +19,7 @@ pub static MEMORY_POINTS: &[Point] = &[
         "2.2.2",
         Transport(transport::features_subset_or_refused, &mem::TYPE),
     ),
-    custom(
+    convention(
         "transport/features-unknown-bit-refused",
         "2.2.2",
         Transport(transport::features_unknown_bit_refused, &mem::TYPE),
@@ -34,12 +34,12 @@ pub static MEMORY_POINTS: &[Point] = &[
         "4.2.2.1",
         Transport(transport::queue_zero_after_reset, &mem::TYPE),
     ),
-    custom(
+    convention(
         "transport/unused-queue-size-zero",
         "4.2.2",
         Transport(transport::unused_queue_size_zero, &mem::TYPE),
     ),
-    custom("transport/generation-after-plug", "2.5", Memory(config::generation_after_plug)),
+    convention("transport/generation-after-plug", "2.5", Memory(config::generation_after_plug)),
     must("mem/config/block-size-power-of-two", "5.15.4.2", Memory(config::block_size_power_of_two)),
     must(
         "mem/config/fields-multiple-of-block",
@@ -52,8 +52,8 @@ pub static MEMORY_POINTS: &[Point] = &[
         Memory(config::usable_at_least_requested),
     ),
     must("mem/config/plugged-within-usable", "5.15.4.2", Memory(config::plugged_within_usable)),
-    custom("mem/config/read-only", "5.15.4", Memory(config::read_only)),
-    custom("mem/config/node-id-with-pxm", "5.15.4", Memory(config::node_id_with_pxm)),
+    convention("mem/config/read-only", "5.15.4", Memory(config::read_only)),
+    convention("mem/config/node-id-with-pxm", "5.15.4", Memory(config::node_id_with_pxm)),
     must("mem/config/stable-across-reset", "5.15.4.2", Memory(config::stable_across_reset)),
     must("mem/plug/first-block", "5.15.6.3.2", Memory(plug::first_block)),
     must("mem/plug/last-usable-block", "5.15.6.3.2", Memory(plug::last_usable_block)),
@@ -65,7 +65,7 @@ pub static MEMORY_POINTS: &[Point] = &[
     must("mem/plug/wraps-64-bit", "5.15.6.3.2", Memory(plug::wraps_64_bit)),
     must("mem/plug/already-plugged", "5.15.6.3.2", Memory(plug::already_plugged)),
     must("mem/plug/overlaps-plugged", "5.15.6.3.2", Memory(plug::overlaps_plugged)),
-    custom("mem/plug/over-requested-nack", "5.15", Memory(plug::over_requested_nack)),
+    convention("mem/plug/over-requested-nack", "5.15", Memory(plug::over_requested_nack)),
     must("mem/unplug/plugged", "5.15.6.4.2", Memory(unplug::plugged)),
     must("mem/unplug/already-unplugged", "5.15.6.4.2", Memory(unplug::already_unplugged)),
     must("mem/unplug/mixed", "5.15.6.4.2", Memory(unplug::mixed)),
@@ -99,9 +99,9 @@ pub static MEMORY_POINTS: &[Point] = &[
     must("mem/memory/unplugged-readable", "5.15.6.2", Memory(contents::unplugged_readable)),
     must("mem/queue/request-split", "2.7.4.1", Memory(queue::request_split)),
     must("mem/queue/response-split", "2.7.4.1", Memory(queue::response_split)),
-    custom("mem/queue/used-len-10", "2.7.8", Memory(queue::used_len_10)),
-    custom("mem/queue/batch-order", "2.7", Memory(queue::batch_order)),
-    custom(
+    convention("mem/queue/used-len-10", "2.7.8", Memory(queue::used_len_10)),
+    convention("mem/queue/batch-order", "2.7", Memory(queue::batch_order)),
+    convention(
         "mem/queue/unknown-type-does-not-lose-others",
         "2.7",
         Memory(queue::unknown_type_does_not_lose_others),
@@ -125,13 +125,13 @@ pub static BALLOON_POINTS: &[Point] = &[
         "2.2.2",
         Transport(transport::features_subset_or_refused, &balloon::TYPE),
     ),
-    custom(
+    convention(
         "transport/features-unknown-bit-refused",
         "2.2.2",
         Transport(transport::features_unknown_bit_refused, &balloon::TYPE),
     ),
     // The only field that changes has 32 bits, so that a driver sees no inconsistent state (4.2.2.1).
-    custom(
+    convention(
         "transport/generation-after-host-change",
         "2.5",
         Transport(transport::generation_after_host_change, &balloon::TYPE),
@@ -141,22 +141,22 @@ pub static BALLOON_POINTS: &[Point] = &[
         "4.2.2.1",
         Transport(transport::queue_zero_after_reset, &balloon::TYPE),
     ),
-    custom(
+    convention(
         "transport/unused-queue-size-zero",
         "4.2.2",
         Transport(transport::unused_queue_size_zero, &balloon::TYPE),
     ),
-    custom("balloon/inflate/257-pfns", "5.5.6", Balloon(inflate::pfns_257)),
+    convention("balloon/inflate/257-pfns", "5.5.6", Balloon(inflate::pfns_257)),
     must("balloon/inflate/split-array", "2.7.4.1", Balloon(inflate::split_array)),
     must("balloon/inflate/used-len-zero", "2.7.8.2", Balloon(inflate::used_len_zero)),
-    custom("balloon/deflate/contents-writable", "5.5.6.2", Balloon(inflate::contents_writable)),
-    custom("balloon/actual-readback", "5.5.6", Balloon(balloon_config::actual_readback)),
-    custom("balloon/config/read-only", "5.5.4", Balloon(balloon_config::read_only)),
-    custom("balloon/stats/held-until-asked", "5.5.6.3", Balloon(statistics::held_until_asked)),
+    convention("balloon/deflate/contents-writable", "5.5.6.2", Balloon(inflate::contents_writable)),
+    convention("balloon/actual-readback", "5.5.6", Balloon(balloon_config::actual_readback)),
+    convention("balloon/config/read-only", "5.5.4", Balloon(balloon_config::read_only)),
+    convention("balloon/stats/held-until-asked", "5.5.6.3", Balloon(statistics::held_until_asked)),
     must("balloon/stats/unknown-tag", "5.5.6.3.2", Balloon(statistics::unknown_tag)),
     must("balloon/report/readable-untouched", "2.7.5.1", Balloon(reports::readable_untouched)),
     must("balloon/report/poison-kept", "5.5.6.7.2", Balloon(reports::poison_kept)),
-    custom("balloon/report/32-entries", "5.5.6.7", Balloon(reports::entries_32)),
+    convention("balloon/report/32-entries", "5.5.6.7", Balloon(reports::entries_32)),
     must("balloon/hint/stale-id-ignored", "5.5.6.5.2", Balloon(hints::stale_id_ignored)),
 ];
 
@@ -164,6 +164,6 @@ const fn must(name: &'static str, section: &'static str, check: Check) -> Point 
     Point { name, section, requirement: Requirement::Must, check }
 }
 
-const fn custom(name: &'static str, section: &'static str, check: Check) -> Point {
-    Point { name, section, requirement: Requirement::Custom, check }
+const fn convention(name: &'static str, section: &'static str, check: Check) -> Point {
+    Point { name, section, requirement: Requirement::Convention, check }
 }
