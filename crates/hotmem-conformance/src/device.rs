@@ -5,7 +5,7 @@ use core::fmt;
 use core::ops::Range;
 
 /// The registers of a virtio-mmio device (VIRTIO 1.3, section 4.2.2), as the bus of a VMM accesses
-/// them.
+/// them. The suite polls the device, so that its interrupts may go nowhere.
 pub trait Registers {
     /// Reads `data.len()` bytes at `offset` from the start of the registers, little-endian. Control
     /// registers are read by 4 bytes, fields of the configuration by 2 or 4.

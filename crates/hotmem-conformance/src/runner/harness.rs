@@ -13,7 +13,8 @@ where
     D: Device,
 {
     /// Runs the points as tests, by the arguments of the command line: `cargo test NAME` runs the
-    /// points whose names contain NAME. Points that are skipped are ignored tests.
+    /// points whose names contain NAME. Points that are skipped are ignored tests. Several points run at
+    /// once, each with a device of its own, unless `--test-threads 1` is given.
     ///
     /// The test target has `harness = false` in Cargo.toml, and its `main` returns this value.
     #[must_use]
