@@ -1,8 +1,7 @@
 //! Finds out the numbers of a balloon's queues.
 //!
-//! The specification lists five queues, of which three exist only with a feature (5.5.2), and does not
-//! say whether the queues behind a missing one have lower numbers. Most devices number without gaps
-//! the queues that they offer.
+//! The specification lists five queues, of which three exist only with a feature (5.5.2). Some devices have
+//! the queues at the numbers of the list. Most number without gaps the queues that they offer.
 
 use super::wire::{FREE_PAGE_HINT, PAGE_REPORTING, STATS_VQ};
 use crate::driver::Driver;
@@ -46,8 +45,8 @@ impl Queues {
     pub(super) fn find(driver: &mut Driver<'_>, features: u64) -> Queues {
         let offered = ALL.iter().filter(|service| service.is_offered(features));
         let count = u16::try_from(offered.count()).unwrap_or(5);
-        // A device with more queues than it offers services has all queues of the list.
-        let is_listed = driver.queue_max(count) != 0;
+        // Without gaps, no queue has a higher number than these.
+        let is_listed = (count..5).any(|number| driver.queue_max(number) != 0);
         let mut dense = 0;
         let numbers = core::array::from_fn(|index| {
             let number = if is_listed { u16::try_from(index).unwrap_or(0) } else { dense };

@@ -191,8 +191,8 @@ deviations! {
     StaleHintsTaken => "balloon/hint/stale-id-ignored",
 }
 
-/// What a model does unlike most devices. The specification allows the first two. The suite tolerates the
-/// third, and notices the others.
+/// What a model does unlike most devices. The specification allows the first three. The suite tolerates the
+/// next two, and notices the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Behaviour {
@@ -200,6 +200,10 @@ pub enum Behaviour {
     BusyAtFirst,
     /// A device refuses to run without one of its features.
     NeedsAllFeatures,
+    /// A balloon offers only reports of free pages, on the queue that the specification lists.
+    OnlyReports,
+    /// A balloon offers only reports of free pages, on the queue behind those that always exist.
+    OnlyReportsWithoutGap,
     /// The generation changes each time it is read, also if the configuration does not (4.2.2).
     GenerationNeverRests,
     /// The device answers nothing.

@@ -17,6 +17,9 @@ use std::ops::Range;
 
 /// The feature `VIRTIO_BALLOON_F_PAGE_POISON`.
 const POISON: u64 = 1 << 4;
+/// The feature `VIRTIO_BALLOON_F_PAGE_REPORTING`, and its queue.
+const PAGE_REPORTING: u64 = 1 << 5;
+const REPORTS: usize = 4;
 /// The type of the response `VIRTIO_MEM_RESP_BUSY`.
 const BUSY: u8 = 2;
 
@@ -86,16 +89,15 @@ impl Model {
     }
 
     fn register(&mut self, offset: u64) -> u32 {
-        let queue = self.queues.get(self.queue);
         match offset {
             MAGIC_VALUE => 0x7472_6976,
             VERSION => 2,
             DEVICE_ID => self.kind.id(),
             DEVICE_FEATURES => word(self.offered(), self.features_word),
-            QUEUE_NUM_MAX if queue.is_some() || self.deviates(Deviation::EveryQueueHasSize) => {
+            QUEUE_NUM_MAX if self.has_queue() || self.deviates(Deviation::EveryQueueHasSize) => {
                 MAX_SIZE.into()
             }
-            QUEUE_READY => queue.is_some_and(|queue| queue.is_ready).into(),
+            QUEUE_READY => self.queues.get(self.queue).is_some_and(|queue| queue.is_ready).into(),
             STATUS => self.status,
             CONFIG_GENERATION => {
                 if self.behaviour == Some(Behaviour::GenerationNeverRests) {
@@ -202,7 +204,11 @@ impl Model {
             return Answer::Used(chain.respond(&mut self.ram, &[BUSY, 0, 0, 0, 0, 0, 0, 0, 0, 0]));
         }
         let before = self.kind.config();
-        let answer = self.kind.serve(number, chain, &mut self.ram);
+        let listed = match self.behaviour {
+            Some(Behaviour::OnlyReportsWithoutGap) if number == 2 => REPORTS,
+            _ => number,
+        };
+        let answer = self.kind.serve(listed, chain, &mut self.ram);
         if self.kind.config() != before && !self.deviates(Deviation::GenerationIgnoresPlug) {
             self.generation += 1;
         }
@@ -241,7 +247,18 @@ impl Model {
     }
 
     fn offered(&self) -> u64 {
-        self.kind.features() | VERSION_1
+        use Behaviour::{OnlyReports, OnlyReportsWithoutGap};
+        let has_all = !matches!(self.behaviour, Some(OnlyReports | OnlyReportsWithoutGap));
+        VERSION_1 | if has_all { self.kind.features() } else { PAGE_REPORTING }
+    }
+
+    /// Returns whether the selected queue exists.
+    fn has_queue(&self) -> bool {
+        match self.behaviour {
+            Some(Behaviour::OnlyReports) => [0, 1, REPORTS].contains(&self.queue),
+            Some(Behaviour::OnlyReportsWithoutGap) => self.queue <= 2,
+            _ => self.queue < self.queues.len(),
+        }
     }
 
     fn host_changed(&mut self) {

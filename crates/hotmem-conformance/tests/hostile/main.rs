@@ -90,6 +90,17 @@ fn a_device_may_refuse_to_run_with_few_features() {
 }
 
 #[test]
+fn the_queue_of_reports_is_found_with_and_without_gaps_in_the_numbers() {
+    let reasons = &["the service is not offered", "PAGE_POISON is not offered"];
+    for behaviour in [Behaviour::OnlyReports, Behaviour::OnlyReportsWithoutGap] {
+        all_pass(BALLOON_POINTS, || Model::balloon(None), behaviour, reasons);
+        let point = point(BALLOON_POINTS, "balloon/report/32-entries");
+        let outcome = check(point, &mut Model::balloon(None).behaving(behaviour));
+        assert_eq!(outcome, Outcome::Passed, "{behaviour:?}");
+    }
+}
+
+#[test]
 fn a_device_that_panics_fails_its_point_with_the_message() {
     let suite = Suite::new(BALLOON_POINTS, || Model::balloon(None).behaving(Behaviour::Panics));
     let verdict = suite.run_point(point(BALLOON_POINTS, "balloon/inflate/used-len-zero"));
