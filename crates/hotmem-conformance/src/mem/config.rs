@@ -26,16 +26,17 @@ pub(super) struct Config {
 impl Config {
     /// Reads the configuration again as long as its generation changes meanwhile (2.5.1).
     pub(super) fn read(driver: &mut Driver<'_>) -> Result<Config, Failure> {
-        let mut config = Config::read_once(driver);
-        for _ in 0..MAX_READS {
+        let mut reads = 0;
+        loop {
             let generation = driver.generation();
-            config = Config::read_once(driver);
-            if driver.generation() == generation {
-                break;
+            let config = Config::read_once(driver);
+            reads += 1;
+            // A device whose generation never rests has no point that fails for this alone.
+            if driver.generation() == generation || reads == MAX_READS {
+                config.check_region()?;
+                return Ok(config);
             }
         }
-        config.check_region()?;
-        Ok(config)
     }
 
     /// Checks what the points need to compute addresses.
