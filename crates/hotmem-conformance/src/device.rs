@@ -25,14 +25,15 @@ pub trait GuestMemory {
     /// multiple of 4096, and below 16 TiB, because a balloon has 32 bits for the number of a page.
     fn ram(&self) -> Range<u64>;
 
-    /// Copies memory at `addr` into `data`. `addr` lies in RAM or in the region of a memory device.
+    /// Copies memory at `addr` into `data`. `addr` lies in RAM or in the region of a memory device. Two
+    /// bytes at an even address must be read by one load, because the device may write them meanwhile.
     ///
     /// # Errors
     /// A guest could not read this memory.
     fn read_memory(&mut self, addr: u64, data: &mut [u8]) -> Result<(), Inaccessible>;
 
     /// Copies `data` to `addr`, as [`read_memory`](Self::read_memory) reads it. Two bytes at an even
-    /// address must be written by one store.
+    /// address must be written by one store, because the device may read them meanwhile.
     ///
     /// # Errors
     /// A guest could not write this memory.

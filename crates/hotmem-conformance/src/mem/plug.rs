@@ -34,6 +34,7 @@ pub(crate) fn zero_blocks(memory: &mut Memory<'_>) -> Result {
 }
 
 pub(crate) fn unaligned(memory: &mut Memory<'_>) -> Result {
+    memory.requested_blocks(3)?;
     refuse_unaligned(memory, PLUG, FIRST)
 }
 
@@ -83,7 +84,7 @@ pub(crate) fn over_requested_nack(memory: &mut Memory<'_>) -> Result {
     Ok(())
 }
 
-/// Sends a request from the middle of a block on.
+/// Sends a request from the middle of a block on. The usable region must have the block and the next one.
 pub(super) fn refuse_unaligned(memory: &mut Memory<'_>, kind: u16, block: u64) -> Result {
     let addr = memory.addr(block) + memory.first.block_size / 2;
     memory.expect(Request { kind, addr, blocks: 1, padding: 0 }, ERROR)?;

@@ -15,7 +15,7 @@ type Result = core::result::Result<(), Stop>;
 const UNKNOWN: u16 = 0x7777;
 
 pub(crate) fn request_split(memory: &mut Memory<'_>) -> Result {
-    let request = state_request(memory);
+    let request = state_request(memory)?;
     for parts in [[8, 16], [1, 23], [17, 7]] {
         let response = memory.ask_in_parts(request, &parts, &[RESPONSE_BYTES])?;
         response.check_state(request, UNPLUGGED)?;
@@ -24,7 +24,7 @@ pub(crate) fn request_split(memory: &mut Memory<'_>) -> Result {
 }
 
 pub(crate) fn response_split(memory: &mut Memory<'_>) -> Result {
-    let request = state_request(memory);
+    let request = state_request(memory)?;
     for parts in [[8, 2], [1, 9]] {
         let response = memory.ask_in_parts(request, &[REQUEST_BYTES], &parts)?;
         response.check_state(request, UNPLUGGED)?;
@@ -35,7 +35,7 @@ pub(crate) fn response_split(memory: &mut Memory<'_>) -> Result {
 /// A device may report fewer bytes than it writes (2.7.8.2), but a driver must not rely on the bytes
 /// behind them (2.7.8.3).
 pub(crate) fn used_len_10(memory: &mut Memory<'_>) -> Result {
-    let state = state_request(memory);
+    let state = state_request(memory)?;
     // The first is valid, the second is not.
     for request in [state, Request { blocks: 0, ..state }] {
         let used_len = memory.ask(request)?.used_len;
@@ -45,7 +45,6 @@ pub(crate) fn used_len_10(memory: &mut Memory<'_>) -> Result {
 }
 
 pub(crate) fn batch_order(memory: &mut Memory<'_>) -> Result {
-    memory.requested_blocks(2)?;
     let answers = batch(memory, [STATE, PLUG, STATE, UNPLUG, STATE])?;
     for (request, response) in [answers[1], answers[3]] {
         response.check_kind(request, ACK)?;
@@ -73,7 +72,8 @@ fn batch<const N: usize>(
     kinds: [u16; N],
 ) -> core::result::Result<[(Request, Response); N], Stop> {
     memory.driver.clear_buffers()?;
-    let requests = kinds.map(|kind| Request { kind, ..state_request(memory) });
+    let state = state_request(memory)?;
+    let requests = kinds.map(|kind| Request { kind, ..state });
     let mut places = [Descriptor::default(); N];
     for (place, request) in places.iter_mut().zip(requests) {
         let (chain, parts) = memory.place(request, &[REQUEST_BYTES], &[RESPONSE_BYTES])?;
@@ -94,6 +94,8 @@ fn batch<const N: usize>(
     Ok(answers)
 }
 
-fn state_request(memory: &Memory<'_>) -> Request {
-    Request { kind: STATE, addr: memory.addr(FIRST), blocks: 1, padding: 0 }
+/// Returns a request for the state of a block. Skips the point if the block need not be usable.
+fn state_request(memory: &Memory<'_>) -> core::result::Result<Request, Stop> {
+    memory.requested_blocks(FIRST + 1)?;
+    Ok(Request { kind: STATE, addr: memory.addr(FIRST), blocks: 1, padding: 0 })
 }

@@ -85,8 +85,11 @@ impl<'a> Memory<'a> {
         self.first.addr + block * self.first.block_size
     }
 
-    /// Lets the host request that `blocks` blocks are plugged.
+    /// Lets the host request that `blocks` blocks are plugged. Skips the point if the region is smaller.
     pub(super) fn request_blocks(&mut self, blocks: u64) -> Result<(), Stop> {
+        if blocks > self.first.region_blocks() {
+            return Err(Stop::Skipped("the region is too small for the point"));
+        }
         let bytes = blocks * self.first.block_size;
         if self.requested_size == bytes {
             return Ok(());

@@ -226,10 +226,28 @@ pub enum Behaviour {
     ConfigOfOnes,
     /// All fields of the configuration are 0.
     ConfigOfZeros,
+    /// The region of a memory device is one block of 2^62 bytes, near the end of 64 bits.
+    ConfigOfHugeBlock,
     /// A memory device answers each request by BUSY.
     AlwaysBusy,
     /// The device panics when it is notified.
     Panics,
     /// The device does not return when it is notified.
     Hangs,
+}
+
+impl Behaviour {
+    /// Returns the bytes of a configuration that is not that of a usual device.
+    pub(super) fn config(self) -> Option<Vec<u8>> {
+        const HUGE: u64 = 1 << 62;
+        match self {
+            Behaviour::ConfigOfOnes => Some(vec![0xff; 64]),
+            Behaviour::ConfigOfZeros => Some(vec![0; 64]),
+            Behaviour::ConfigOfHugeBlock => {
+                let fields = [HUGE, 0, 3 * HUGE - 1, HUGE, HUGE, 0, HUGE];
+                Some(fields.iter().flat_map(|field| field.to_le_bytes()).collect())
+            }
+            _ => None,
+        }
+    }
 }

@@ -279,11 +279,8 @@ impl Registers for Model {
             data.copy_from_slice(&bytes[..data.len()]);
             return;
         }
-        let config = match self.behaviour {
-            Some(Behaviour::ConfigOfOnes) => vec![0xff; 64],
-            Some(Behaviour::ConfigOfZeros) => Vec::new(),
-            _ => self.kind.config(),
-        };
+        let unusual = self.behaviour.and_then(Behaviour::config);
+        let config = unusual.unwrap_or_else(|| self.kind.config());
         let start = usize::try_from(offset - CONFIG).unwrap_or(usize::MAX);
         for (place, at) in data.iter_mut().zip(start..) {
             *place = config.get(at).copied().unwrap_or(0);

@@ -56,6 +56,13 @@ fn what_a_hostile_device_does_is_named() {
     assert_eq!(failure_of(Behaviour::ConfigOfZeros), Failure::Region);
 }
 
+#[test]
+fn a_block_near_the_end_of_64_bits_makes_no_point_panic() {
+    for point in MEMORY_POINTS {
+        let _any = check(point, &mut Model::memory(None).behaving(Behaviour::ConfigOfHugeBlock));
+    }
+}
+
 /// Checks that every point passes, or is skipped for one of these reasons.
 fn all_pass(points: &[Point], model: fn() -> Model, behaviour: Behaviour, reasons: &[&str]) {
     for point in points {
