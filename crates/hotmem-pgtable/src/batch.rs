@@ -70,7 +70,7 @@ impl<F: Format> Batch<F> {
 
     /// Returns the address of the entry in the user's root that must change together with the entry
     /// at `addr`. Returns `None` if the address space has no user's root, or if `addr` is not in the
-    /// half of the kernel's root that both roots share.
+    /// part of the kernel's root that both roots share.
     #[must_use]
     pub fn user_copy(&self, addr: EntryAddr) -> Option<EntryAddr> {
         self.roots.user_copy(addr)

@@ -12,7 +12,8 @@ pub struct Space<F: Format> {
     pub root: Pfn,
     /// The frame of the user's root, if user mode has a separate one; the kernel then runs on
     /// `root`. 64-bit Xen PV guests and kernels with page-table isolation have a user's root. The
-    /// entries of its lower half equal those of `root`, and so point to the same tables.
+    /// entries of its lower half equal those of `root`, and so point to the same tables. In a format
+    /// with a root for each half, all entries do.
     pub user_root: Option<Pfn>,
     /// The root's level, for example [`Level::L4`] or [`Level::L5`] on x86-64.
     pub root_level: Level,
@@ -40,7 +41,8 @@ impl<F: Format> Space<F> {
         Space { user_root: Some(root), ..self }
     }
 
-    /// Returns the number of bytes of the half of the address space that user mode has.
+    /// Returns the number of bytes that user mode has: the lower half of what the root translates,
+    /// or all of it in a format with a root for each half.
     pub(crate) const fn user_bytes(self) -> u64 {
         self.root_level.table_span().0 >> F::SPANS_BOTH_HALVES as u32
     }
@@ -52,23 +54,24 @@ impl<F: Format> Space<F> {
 }
 
 /// The kernel's and the user's root of the address space that a batch belongs to, if the space has
-/// two roots.
+/// two roots, and how many of their entries, the first ones, are equal.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Roots(Option<(Pfn, Pfn)>);
+pub(crate) struct Roots(Option<(Pfn, Pfn, usize)>);
 
 impl Roots {
     /// No space, or a space with one root.
     pub(crate) const NONE: Roots = Roots(None);
 
     pub(crate) fn of<F: Format>(space: Space<F>) -> Roots {
-        Roots(space.user_root.map(|user| (space.root, user)))
+        let shared_entries = if F::SPANS_BOTH_HALVES { ENTRIES / 2 } else { ENTRIES };
+        Roots(space.user_root.map(|user| (space.root, user, shared_entries)))
     }
 
     /// Returns the address of the entry in the user's root that must change together with the entry
     /// at `addr`, if there is one.
     pub(crate) fn user_copy(self, addr: EntryAddr) -> Option<EntryAddr> {
-        let (kernel, user) = self.0?;
-        let is_shared = addr.table() == kernel && addr.index() < ENTRIES / 2;
+        let (kernel, user, shared_entries) = self.0?;
+        let is_shared = addr.table() == kernel && addr.index() < shared_entries;
         is_shared.then(|| EntryAddr::new(user, addr.index()))
     }
 }

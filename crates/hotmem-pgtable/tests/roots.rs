@@ -7,7 +7,10 @@ mod common;
 use common::{Arena, PAGE_BYTES, RecordingOwner, link, page_entry, range};
 use hotmem_addr::{Bytes, Pfn};
 use hotmem_pgtable::x86_64::{Batch, Entry, Run, Space, StopReason, Stopped};
-use hotmem_pgtable::{CoveredTables, Level, PageTables, Unmap};
+use hotmem_pgtable::{
+    Attributes, CoveredTables, Flush, Flusher, Level, Native, Owner, PageTables, Unmap, VirtRange,
+    aarch64,
+};
 use std::sync::atomic::Ordering::Relaxed;
 
 /// The number of bytes that one entry of a root spans.
@@ -90,4 +93,49 @@ fn operations_on_roots_that_differ_are_refused_and_change_nothing() {
     let reason = StopReason::NotATable { frame: missing, level: Level::L4 };
     let torn_down = refused(space.with_user_root(missing), reason);
     assert_eq!(torn_down, Err(Stopped { address: 0, reason, is_flushed: true }));
+}
+
+/// An aarch64 processor without a TLB.
+struct NoTlb;
+
+impl Flusher for NoTlb {
+    type Format = aarch64::Format;
+
+    fn flush(&mut self, _: Flush) {}
+
+    fn publish(&mut self, _: VirtRange) {}
+}
+
+struct TableOwner<'a>(&'a Arena);
+
+impl Owner<aarch64::Format> for TableOwner<'_> {
+    fn unmapped(&mut self, _: aarch64::Run) {}
+
+    fn free_table(&mut self, table: Pfn) {
+        self.0.free(table);
+    }
+
+    fn new_table(&mut self) -> Option<Pfn> {
+        self.0.table()
+    }
+}
+
+#[test]
+fn all_entries_of_a_root_that_translates_one_half_change_in_both_roots() {
+    let arena = Arena::new(8);
+    let [root, user_root] = [(); 2].map(|()| arena.table().unwrap());
+    let space = aarch64::Space::new(root, Level::L4).with_user_root(user_root);
+    let mut batch = aarch64::Batch::new();
+    let mut tables = PageTables::new(Native::new(&arena, NoTlb), space, &mut batch);
+    let mut owner = TableOwner(&arena);
+    let first_entries = || [root, user_root].map(|table| arena.words(table)[256].load(Relaxed));
+    // The upper half of what TTBR0 translates.
+    let virt = range(1 << 47, PAGE_BYTES);
+    let entry = aarch64::Entry::page(Pfn::ZERO, Attributes::KERNEL_DATA, Level::L1).unwrap();
+    tables.map(aarch64::Run { virt, entry, level: Level::L1 }, &mut owner).unwrap();
+    let [kernel, user] = first_entries();
+    assert!(kernel == user && kernel != 0, "{kernel:#x}, {user:#x}");
+    let unhook = range(1 << 47, ROOT_ENTRY_BYTES);
+    tables.unmap_range(unhook, Unmap::default(), &mut owner).unwrap();
+    assert_eq!(first_entries(), [0, 0]);
 }
