@@ -194,8 +194,9 @@ impl Format for Aarch64 {
         Aarch64Flags::from_bits_retain(1 << 56)
     }
 
+    /// The processor chooses the root by bit 55, because the bits above it may be a tag.
     fn half_of(address: u64) -> Ttbr {
-        if address >> 63 == 0 { Ttbr::Ttbr0 } else { Ttbr::Ttbr1 }
+        if address & 1 << 55 == 0 { Ttbr::Ttbr0 } else { Ttbr::Ttbr1 }
     }
 
     #[inline]
@@ -300,5 +301,11 @@ mod tests {
         assert_eq!(Aarch64::address_at(0, size, Ttbr::Ttbr1), 0xffff_0000_0000_0000);
         assert_eq!(Aarch64::half_of(0xffff_0000_0000_0000), Ttbr::Ttbr1);
         assert_eq!(Aarch64::half_of(0x0000_ffff_ffff_f000), Ttbr::Ttbr0);
+    }
+
+    #[test]
+    fn a_tag_in_the_top_byte_does_not_choose_the_half() {
+        assert_eq!(Aarch64::half_of(0xb400_0000_0000_1000), Ttbr::Ttbr0);
+        assert_eq!(Aarch64::half_of(0x00ff_8000_0000_1000), Ttbr::Ttbr1);
     }
 }
