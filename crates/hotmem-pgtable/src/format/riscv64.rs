@@ -36,15 +36,20 @@ bitflags::bitflags! {
         const DIRTY = 1 << 7;
         /// The bits that the processor ignores, so that the kernel may use them.
         const AVAILABLE = 0b11 << 8;
-        /// The memory type of the page, instead of the one of its physical address (Svpbmt). A
-        /// processor without Svpbmt faults if a bit is set.
-        const MEMORY_TYPE = 0b11 << 61;
+        /// NC: the page is uncached memory, whatever its physical address is (Svpbmt). A processor
+        /// without Svpbmt faults.
+        const NON_CACHEABLE = 1 << 61;
+        /// IO: the page is registers of a device, whatever its physical address is (Svpbmt). A
+        /// processor without Svpbmt faults, and each processor if `NON_CACHEABLE` is set too.
+        const IO = 1 << 62;
     }
 }
 
 impl Riscv64Flags {
     /// The flags that the processor sets: Accessed and Dirty.
     pub const ACCESSED_DIRTY: Riscv64Flags = Riscv64Flags::ACCESSED.union(Riscv64Flags::DIRTY);
+    /// The flags of the memory type of a page. If neither is set, the physical address decides.
+    pub const MEMORY_TYPE: Riscv64Flags = Riscv64Flags::NON_CACHEABLE.union(Riscv64Flags::IO);
 }
 
 const READABLE: u64 = Riscv64Flags::READABLE.bits();
@@ -63,9 +68,12 @@ impl Format for Riscv64 {
     const LOWER_HALF: Self::Half = ();
     const ADDRESS: u64 = 0x003f_ffff_ffff_fc00;
     const ADDRESS_SHIFT: u32 = 2;
-    /// Without `READABLE`, an entry would point to a table.
-    const UNCHANGEABLE: Riscv64Flags =
-        Riscv64Flags::VALID.union(Riscv64Flags::READABLE).union(Riscv64Flags::ACCESSED_DIRTY);
+    /// Without `READABLE`, an entry would point to a table. With both flags of `MEMORY_TYPE`, an entry
+    /// is malformed, and a change of the type would leave data in caches.
+    const UNCHANGEABLE: Riscv64Flags = Riscv64Flags::VALID
+        .union(Riscv64Flags::READABLE)
+        .union(Riscv64Flags::ACCESSED_DIRTY)
+        .union(Riscv64Flags::MEMORY_TYPE);
     const SPANS_BOTH_HALVES: bool = true;
     /// A processor that caches both uses either one, and they agree until the flush.
     const SPLITS_IN_PLACE: bool = true;
@@ -158,6 +166,8 @@ impl Format for Riscv64 {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::entry::Entry;
+    use crate::mmu::Change;
 
     const LEVELS: [Level; 5] = [Level::L1, Level::L2, Level::L3, Level::L4, Level::L5];
 
@@ -196,6 +206,17 @@ mod tests {
         }
         for bits in [0b0011, 0b0111, 0b1011, 0b1111, 0b11 | 1 << 61, 0b11 | 2 << 61] {
             assert_eq!(Riscv64::kind_of_present(bits, Level::L1), Kind::Page, "{bits:#b}");
+        }
+    }
+
+    #[test]
+    fn no_change_of_flags_makes_a_page_malformed() {
+        let page = Entry::<Riscv64>::page(Pfn::ZERO, Attributes::KERNEL_DATA, Level::L1).unwrap();
+        let none = Riscv64Flags::empty();
+        for flag in Riscv64Flags::all().iter() {
+            for change in [Change::new(flag, none), Change::new(none, flag)].into_iter().flatten() {
+                assert_eq!(change.apply(page).kind(Level::L1), Kind::Page, "{change:?}");
+            }
         }
     }
 
