@@ -142,7 +142,8 @@ pub struct BatchError<F> {
 pub struct Flush {
     /// The addresses to flush.
     pub range: VirtRange,
-    /// Whether tables were unhooked, so that no page walk may be in them after the flush.
+    /// Whether entries that point to tables were changed. Tables may have been unhooked, so no page
+    /// walk may be in them after the flush, or a table may have replaced a large page in place.
     pub tables: bool,
 }
 

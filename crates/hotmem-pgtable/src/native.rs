@@ -253,7 +253,10 @@ impl<T: Tables, F: Flusher> Mmu for Native<T, F> {
                 part = Entry::from_bits(part.bits_after(part_bytes));
             }
         };
-        let flush = Flush { range: VirtRange::around(located.virt, page_bytes), tables: false };
+        // In place, the flush follows the change to an entry that points to a table. A flush of pages
+        // alone does not order such an entry on riscv64.
+        let tables = *split == Split::InPlace;
+        let flush = Flush { range: VirtRange::around(located.virt, page_bytes), tables };
         let link = Entry::<F::Format>::link(table).bits();
         match split {
             Split::ClearFirst => {

@@ -8,7 +8,7 @@ use common::{Arena, KEEP, LARGE_PAGE_BYTES, PAGE_BYTES, RecordingOwner, range};
 use hotmem_addr::Pfn;
 use hotmem_pgtable::x86_64::{Batch, Change, Entry, Flags, Space};
 use hotmem_pgtable::{
-    Flush, Kind, Level, Native, PageTables, Split, VirtRange, find_entry, find_entry_from,
+    Flush, Kind, Level, Mmu, Native, PageTables, Split, VirtRange, find_entry, find_entry_from,
 };
 use std::{cell::RefCell, sync::atomic::Ordering::Relaxed};
 
@@ -115,11 +115,23 @@ fn bits_that_a_processor_sets_before_the_page_is_cleared_are_in_all_partial_rang
         arena.words(located.addr.table())[located.addr.index()]
             .fetch_or(Flags::DIRTY.bits(), Relaxed);
         let table = arena.table().unwrap();
-        use hotmem_pgtable::Mmu;
         arena.native().with_split(split).split(&located, table).unwrap();
         for (number, word) in (0..).zip(arena.words(table)) {
             let expected = clean.bits() & !Flags::LARGE.bits() | Flags::DIRTY.bits();
             assert_eq!(word.load(Relaxed), expected + number * PAGE_BYTES, "{split:?}");
         }
+    }
+}
+
+#[test]
+fn a_split_in_place_flushes_entries_that_point_to_tables() {
+    for (split, tables) in [(Split::ClearFirst, false), (Split::InPlace, true)] {
+        let arena = Arena::new(16);
+        let space = Space::new(arena.table().unwrap(), Level::L4);
+        assert!(arena.put_entry(space, LARGE_PAGE_BYTES, Level::L2, large_entry(Level::L2)));
+        let located = find_entry(&arena.native(), space, LARGE_PAGE_BYTES).unwrap();
+        arena.native().with_split(split).split(&located, arena.table().unwrap()).unwrap();
+        let range = range(LARGE_PAGE_BYTES, LARGE_PAGE_BYTES);
+        assert_eq!(*arena.flushes.borrow(), [Flush { range, tables }], "{split:?}");
     }
 }
