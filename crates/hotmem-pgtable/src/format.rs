@@ -19,13 +19,15 @@ use core::hash::Hash;
 /// each format can be tested on every host.
 ///
 /// The functions take and return the bits of entries. Kernels use [`Entry`](crate::Entry) instead.
-/// They implement no format, so the trait has no stable set of items.
+/// They cannot implement it, so it has no stable set of items.
 #[diagnostic::on_unimplemented(
     message = "`hotmem-pgtable` has no format of page table entries for this architecture",
     label = "no format of entries",
     note = "it has formats for x86-64, aarch64 with the 4 KiB granule, and riscv64"
 )]
-pub trait Format: Copy + Eq + Hash + Debug + Default + Send + Sync + 'static {
+pub trait Format:
+    sealed::Sealed + Copy + Eq + Hash + Debug + Default + Send + Sync + 'static
+{
     /// The bits of an entry other than the address.
     type Flags: bitflags::Flags<Bits = u64> + Copy + Eq + Debug + Send + Sync;
 
@@ -114,6 +116,15 @@ pub trait Format: Copy + Eq + Hash + Debug + Default + Send + Sync + 'static {
 
     /// Returns the virtual address of an offset into the span of a root. `space_size` is the span.
     fn address_at(offset: u64, space_size: u64, half: Self::Half) -> u64;
+}
+
+mod sealed {
+    /// A format of this crate.
+    pub trait Sealed {}
+
+    impl Sealed for super::X86_64 {}
+    impl Sealed for super::Aarch64 {}
+    impl Sealed for super::Riscv64 {}
 }
 
 /// Returns the flag if the condition holds, or no bit.
