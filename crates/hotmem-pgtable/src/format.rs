@@ -160,7 +160,8 @@ pub enum Caching {
     /// Write-back, for memory.
     #[default]
     WriteBack,
-    /// Uncached, for device registers.
+    /// Uncached and in order, for device registers. On aarch64, this is Device-nGnRE, so unaligned
+    /// accesses fault. On riscv64, the physical address decides, so memory stays cached.
     Uncached,
 }
 

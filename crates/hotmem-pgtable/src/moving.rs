@@ -50,7 +50,8 @@ impl<T: Tables, F: Flusher> PageTables<'_, Native<T, F>> {
     /// all pages present again; a page that was not placed keeps its frame. Flushes once, unless
     /// the pages span the whole address space.
     ///
-    /// The caller holds the lock of the pages during the call (see [`Mmu`]).
+    /// The caller holds the lock of the pages during the call (see [`Mmu`]). On aarch64 and riscv64,
+    /// `copy` also makes the instruction caches see the copy of a page that can be executed.
     ///
     /// # Errors
     /// [`MoveError::Refused`] if no page is mapped at an address; `copy` is not called then.

@@ -32,14 +32,21 @@ pub trait Flusher {
     /// access that used an old translation is complete, and when all page walks that the kernel was
     /// making without a lock have ended.
     ///
-    /// On aarch64: `dsb ishst`, the `tlbi` instructions, `dsb ish`, `isb`.
+    /// On aarch64: `dsb ishst`, the `tlbi` instructions, `dsb ish`, `isb`. If [`Flush::tables`] is set,
+    /// the instructions must not be those for the last level only (such as `tlbi vale1is`), because
+    /// they keep the entries that point to tables. On riscv64: `sfence.vma` on each hart; if
+    /// `Flush::tables` is set, without an address (`rs1` is `x0`), for the same reason.
     fn flush(&mut self, flush: Flush);
 
-    /// Makes entries that became present, and that were not present before, visible to the page
-    /// walks of all processors. Returns when an access to the addresses by this processor succeeds.
+    /// Makes entries that became present, and that were not present before, visible to page walks:
+    /// entries of pages, and entries that point to new tables. Returns when an access to the
+    /// addresses by this processor succeeds. An access by another processor may still fault; then
+    /// its fault handler finds the page present, does the same, and returns.
     ///
-    /// On x86-64 there is nothing to do. On aarch64: `dsb ishst`, `isb`. On riscv64: `sfence.vma`,
-    /// unless the processor has Svvptc; other harts may fault until they have executed it too.
+    /// On x86-64 there is nothing to do. On aarch64: `dsb ishst`, `isb`. On riscv64: `sfence.vma`
+    /// without an address (`rs1` is `x0`), because with one it does not order entries that point to
+    /// tables. A hart with Svvptc finds the entries soon without it, so a kernel whose fault handler
+    /// returns as above for all addresses may leave it out there.
     fn publish(&mut self, range: VirtRange);
 }
 
