@@ -14,6 +14,7 @@
 mod tests;
 
 use crate::area::Area;
+use crate::flush::flush_all;
 use crate::tables::{CallbackOwner, LINK_BYTES, SpareTables};
 use core::fmt;
 use core::sync::atomic::Ordering::{Relaxed, Release};
@@ -271,7 +272,7 @@ impl<T: Tables + Copy, F: Flusher + Copy> DirectMap<T, F> {
             }
         }
         if let Some(range) = self.virt_range(range).filter(|_| !released.is_empty()) {
-            self.flusher.flush(Flush { range, tables: true });
+            flush_all(&mut self.flusher, Flush { range, tables: true });
         }
         while let Some(table) = released.pop() {
             free(table);

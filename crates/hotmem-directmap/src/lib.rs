@@ -51,6 +51,7 @@ mod area;
 mod arena;
 mod descriptor_map;
 mod direct_map;
+mod flush;
 mod ram_descriptors;
 mod tables;
 mod window;

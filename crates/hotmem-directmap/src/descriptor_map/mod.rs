@@ -28,6 +28,7 @@ pub use layout::{BadDescriptorSize, DescriptorLayout};
 pub use page::Access;
 pub(crate) use page::PAGES_PER_L1_TABLE;
 
+use crate::flush::flush_all;
 use crate::tables::SpareTables;
 use core::ops::Range;
 use hotmem_addr::geometry::FRAME_SIZE;
@@ -214,7 +215,7 @@ impl<T: Tables + Copy, F: Flusher + Copy> DescriptorMap<T, F> {
 
     fn flush(&mut self, pages: &Range<u64>, tables: bool) {
         if let Some(range) = self.virt_range(pages) {
-            self.flusher.flush(Flush { range, tables });
+            flush_all(&mut self.flusher, Flush { range, tables });
         }
     }
 
