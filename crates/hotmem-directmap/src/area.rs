@@ -28,7 +28,8 @@ pub enum AreaError {
         /// The size.
         bytes: Bytes,
     },
-    /// Some of these addresses are not canonical with this number of levels.
+    /// Some of these addresses are not canonical with this number of levels, or, on aarch64, lie in
+    /// the half of a root that an area [cannot](Area::new) use.
     NotCanonical {
         /// The base.
         base: u64,
@@ -39,7 +40,9 @@ pub enum AreaError {
 
 impl Area {
     /// Returns the area of `bytes` from `base` on, in an address space of four levels: one of x86-64,
-    /// of aarch64 with 48-bit addresses, or of riscv64 with Sv48.
+    /// of aarch64 with 48-bit addresses, or of riscv64 with Sv48. The area lies in the lowest or the
+    /// highest 128 TiB of all addresses. So on aarch64, where each root translates 256 TiB, it cannot
+    /// lie in the other half of a root.
     ///
     /// # Errors
     /// [`AreaError`]
@@ -48,7 +51,8 @@ impl Area {
     }
 
     /// Returns the area of `bytes` from `base` on, in an address space of three levels: one of
-    /// riscv64 with Sv39, or of aarch64 with 39-bit addresses.
+    /// riscv64 with Sv39, or of aarch64 with 39-bit addresses. The area lies in the lowest or the
+    /// highest 256 GiB of all addresses: see [`new`](Self::new).
     ///
     /// # Errors
     /// [`AreaError`]
