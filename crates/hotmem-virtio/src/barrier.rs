@@ -8,7 +8,7 @@
 
 use core::sync::atomic::{Ordering, fence};
 
-/// Orders all writes before this call before all writes after it.
+/// Orders all writes before this call, to memory and to registers, before all writes after it.
 #[inline]
 pub(crate) fn order_writes() {
     #[cfg(target_arch = "aarch64")]
@@ -24,7 +24,7 @@ pub(crate) fn order_writes() {
     fence(Ordering::Release);
 }
 
-/// Orders all reads before this call before all accesses after it.
+/// Orders all reads before this call, of memory and of registers, before all accesses after it.
 #[inline]
 pub(crate) fn order_reads() {
     #[cfg(target_arch = "aarch64")]
@@ -40,7 +40,7 @@ pub(crate) fn order_reads() {
     fence(Ordering::Acquire);
 }
 
-/// Orders all accesses before this call before all accesses after it.
+/// Orders all accesses before this call, to memory and to registers, before all accesses after it.
 #[inline]
 pub(crate) fn order_all() {
     #[cfg(target_arch = "aarch64")]

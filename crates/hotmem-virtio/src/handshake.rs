@@ -5,6 +5,7 @@
 //! The features are read after DRIVER is set, because some devices forget which half of the features
 //! was selected while the status is 0.
 
+use crate::barrier::{order_reads, order_writes};
 use bitflags::Flags;
 use core::fmt;
 use core::ops::BitAnd;
@@ -82,6 +83,8 @@ where
 /// # Errors
 /// The device does not run. This is its status.
 pub(crate) fn set_running<T: Transport>(transport: &mut T) -> Result<(), DeviceStatus> {
+    // From this write to a register on, the device reads what was written to the queues.
+    order_writes();
     add_status(transport, DeviceStatus::DRIVER_OK);
     let status = transport.get_status();
     if is_running(status) { Ok(()) } else { Err(status) }
@@ -104,7 +107,10 @@ fn add_status<T: Transport>(transport: &mut T, bit: DeviceStatus) {
 pub(crate) fn reset<T: Transport>(transport: &mut T) -> bool {
     // 4.1.4.3.2: the reset has completed when the status reads zero.
     transport.set_status(DeviceStatus::empty());
-    (0..MAX_RESET_READS).any(|_| transport.get_status().is_empty())
+    let has_completed = (0..MAX_RESET_READS).any(|_| transport.get_status().is_empty());
+    // Orders the read of the register before accesses to memory that the device has released.
+    order_reads();
+    has_completed
 }
 
 /// Returns whether a device with this status runs: it was started, and neither has it failed nor does

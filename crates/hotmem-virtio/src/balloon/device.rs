@@ -12,6 +12,7 @@ use super::set_up::{
 use super::start::{BalloonOptions, InitError, Negotiated, read_config};
 use super::status::{Failure, ResetCause};
 use super::step::{Action, Step};
+use crate::barrier::order_reads;
 use crate::dma::DmaMemory;
 use crate::handshake::{is_running, reset, set_failed};
 use crate::queue::{Buffer, QueueError, Used};
@@ -212,7 +213,11 @@ impl<T: Transport> Device<T> {
     /// Acknowledges the device's interrupt, so that the device releases the interrupt line. Returns
     /// whether this device had interrupted. If so, poll the device.
     pub fn ack_interrupt(&mut self) -> bool {
-        !self.transport.ack_interrupt().is_empty()
+        let causes = self.transport.ack_interrupt();
+        // Orders the read of the register before the reads of the queues. Otherwise, a read that the
+        // processor made early would miss an answer whose interrupt is acknowledged now.
+        order_reads();
+        !causes.is_empty()
     }
 
     /// Resets the device and takes back all memory that it holds.

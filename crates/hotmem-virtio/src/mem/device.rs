@@ -8,6 +8,7 @@ use super::leftover::Leftover;
 use super::memory::Memory;
 use super::request::{Request, Response};
 use super::status::Failure;
+use crate::barrier::order_reads;
 use crate::dma::DmaMemory;
 use crate::handshake::{
     HandshakeError, NegotiatedFeatures, is_running, reset, set_failed, set_running, shake_hands,
@@ -204,7 +205,11 @@ impl<T: Transport> Device<T> {
     /// Acknowledges the device's interrupt, so that the device releases the interrupt line. Returns
     /// whether this device had interrupted. If so, poll the device.
     pub fn ack_interrupt(&mut self) -> bool {
-        !self.transport.ack_interrupt().is_empty()
+        let causes = self.transport.ack_interrupt();
+        // Orders the read of the register before the reads of the queues. Otherwise, a read that the
+        // processor made early would miss an answer whose interrupt is acknowledged now.
+        order_reads();
+        !causes.is_empty()
     }
 
     /// Returns the driver, whose status and counters can be read.

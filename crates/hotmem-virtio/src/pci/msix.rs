@@ -3,6 +3,7 @@
 use super::capabilities::{BAR_COUNT, RegisterLocation, find_capability};
 use super::registers::{Registers, Width};
 use super::transport::{PciTransport, bar_address};
+use crate::barrier::order_writes;
 use core::fmt;
 use core::ops::Range;
 use virtio_drivers::transport::pci::bus::{ConfigurationAccess, DeviceFunction};
@@ -82,6 +83,9 @@ impl<R: Registers> PciTransport<R> {
                 registers.write(word as usize, Width::FourBytes, value);
             });
         }
+        // The table and the configuration space are different memory of the processor, which orders
+        // writes to them only by a barrier.
+        order_writes();
         config.write_word(function, capability, control & !MASK_ALL | ENABLE);
         Ok(())
     }
