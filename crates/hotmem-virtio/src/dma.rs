@@ -27,7 +27,9 @@ impl DmaMemory {
     /// # Safety
     /// `start` is valid for reads and writes of `len` bytes for as long as the value or a part of
     /// it exists, and until the device that uses the memory is reset. Nothing else in the program
-    /// accesses the memory. A device sees the same bytes at `device_addr`.
+    /// accesses the memory. A device sees the same bytes at `device_addr`, without cache maintenance:
+    /// the device is coherent, or the memory is mapped as uncached memory. It is not mapped as device
+    /// registers are, because accesses to it may be unaligned.
     #[must_use]
     pub unsafe fn new(start: NonNull<u8>, device_addr: u64, len: usize) -> DmaMemory {
         DmaMemory { start, device_addr, len }
