@@ -54,7 +54,8 @@ pub(crate) enum Task {
     Header,
     /// Prints how many KiB Hotmem adds to the image of a kernel in C
     Text,
-    /// Counts the instructions that an allocation and a free of one frame execute, in C and in Rust
+    /// Counts the instructions that an allocation and a free of one frame execute, in C and in Rust,
+    /// and those of runs
     Pair,
     /// Checks that no function takes more than 4 KiB of stack, or 8 KiB in a debug build
     Stack,
