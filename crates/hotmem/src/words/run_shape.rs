@@ -28,17 +28,21 @@ static UNALIGNED: [RunShape; BITMAP_WORD_BITS - SHORTEST + 1] = {
     shapes
 };
 
-/// For each order, a mask of the starts at multiples of 2^order. A run may always start at 0.
-static ALIGNED: [u64; 6] = {
-    const fn every(frames: u32) -> u64 {
-        let (mut starts, mut start) = (0, 0);
-        while start < 32 {
-            starts |= 1 << start;
-            start += frames;
+/// For each order up to that of a word, a mask of the starts at multiples of 2^order. A run may
+/// always start at 0.
+static ALIGNED: [u64; BITMAP_WORD_BITS.ilog2() as usize + 1] = {
+    let mut masks = [0; BITMAP_WORD_BITS.ilog2() as usize + 1];
+    let mut order = 0;
+    while order < masks.len() {
+        let mut start = 0;
+        while start < BITMAP_WORD_BITS {
+            masks[order] |= 1 << (32 + start);
+            start += 1 << order;
         }
-        starts << 32 | mask(32)
+        masks[order] |= mask(32);
+        order += 1;
     }
-    [every(1), every(2), every(4), every(8), every(16), every(32)]
+    masks
 };
 
 impl RunShape {
@@ -123,5 +127,14 @@ mod tests {
                 assert!([None, shape.first_in(free)].contains(&likely), "{free:x} {shape:?}");
             }
         }
+    }
+
+    #[test]
+    fn a_run_that_is_aligned_to_more_than_a_word_has_no_shape() {
+        const WORD: u64 = BITMAP_WORD_BITS as u64;
+        assert!(RunShape::new(WORD, WORD).is_some());
+        assert_eq!(RunShape::new(WORD, 2 * WORD), None);
+        assert_eq!(RunShape::new(WORD + 1, 1), None);
+        assert_eq!(RunShape::new(1, 1), None);
     }
 }
