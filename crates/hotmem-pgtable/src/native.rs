@@ -50,7 +50,8 @@ pub trait Flusher {
     fn publish(&mut self, range: VirtRange);
 }
 
-/// The flusher of an x86-64 kernel, which has nothing to publish.
+/// The flusher of an x86-64 kernel, which has nothing to publish. A kernel of another architecture
+/// implements [`Flusher`] itself: with a closure, its entries would have the format of x86-64.
 impl<F: FnMut(Flush)> Flusher for F {
     type Format = X86_64;
 
