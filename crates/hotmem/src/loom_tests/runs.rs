@@ -140,3 +140,30 @@ fn a_whole_allocation_takes_the_pageblock_of_the_hint_during_a_pair() {
         free_all(&instance, other_held.into_iter().chain([second]));
     });
 }
+
+/// A run of the same pageblock as another is freed while `request` allocates two frames.
+fn a_run_is_freed_while(request: AllocRequest) {
+    model(move || {
+        let instance = Instance::new(1);
+        let block = instance.alloc(AllocRequest::frames(BLOCK));
+        let [a, b] = [instance.alloc(TWO_FRAMES), instance.alloc(TWO_FRAMES)];
+        instance.free(b);
+        // The allocation may take the frames of `a` while their free is in flight.
+        let other_thread = instance.spawn_on(1, |instance| instance.free(a));
+        let main_held = instance.alloc_unless_busy(request);
+        other_thread.join().unwrap();
+        instance.check();
+        main_held.into_iter().chain([block]).for_each(|held| instance.free(held));
+        instance.check_empty();
+    });
+}
+
+#[test]
+fn a_run_is_freed_while_another_is_taken() {
+    a_run_is_freed_while(TWO_FRAMES);
+}
+
+#[test]
+fn a_run_is_freed_while_another_is_taken_below_a_bound() {
+    a_run_is_freed_while(TWO_FRAMES.within(..range(4 * BLOCK, 1).start()));
+}

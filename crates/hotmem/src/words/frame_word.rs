@@ -96,35 +96,6 @@ impl FrameWord {
         }
     }
 
-    /// Marks the word as one without runs, if no two neighbouring frames of it are free and it is not
-    /// held. Returns whether the word has the mark. The next free of a frame of the word clears it.
-    ///
-    /// Acquire pairs with the Release of the frees. Release pairs with the free that clears the
-    /// mark, which so sees what the caller did before.
-    pub(super) fn mark_without_runs(&self) -> bool {
-        let mut now = self.0.load(Ordering::Acquire);
-        while now & HELD == 0 && now & (now >> 1) & ALL_FREE >> 1 == 0 {
-            if now & NO_RUN != 0 {
-                return true;
-            }
-            match self.0.compare_exchange_weak(
-                now,
-                now | NO_RUN,
-                Ordering::AcqRel,
-                Ordering::Acquire,
-            ) {
-                Ok(_) => return true,
-                Err(actual) => now = actual,
-            }
-        }
-        false
-    }
-
-    /// Returns whether the word has the mark of [`mark_without_runs`](Self::mark_without_runs).
-    pub(super) fn is_marked_without_runs(&self) -> bool {
-        self.0.load(Ordering::Acquire) & NO_RUN != 0
-    }
-
     /// Takes the frames of `bits`, if all of them are free and may be taken.
     ///
     /// AcqRel: Acquire pairs with [`free`](Self::free), so that the accesses of the previous owner

@@ -16,6 +16,8 @@ const LONG_PERCENT: u64 = 10;
 /// The share of the frees that free such a run, in percent.
 const LONG_FREES_PERCENT: u64 = 1;
 
+const SMALL_ORDERS: [u32; 7] = [0, 1, 2, 3, 4, 5, 6];
+
 /// The lengths of the runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Lengths {
@@ -39,9 +41,7 @@ impl Lengths {
     fn request(self, random: &mut Random) -> AllocRequest {
         match self {
             Lengths::OneToSixteen => AllocRequest::frames(1 + random.below(16)),
-            Lengths::SmallOrders => {
-                AllocRequest::order([0, 1, 2, 3, 4, 5, 6][random.index_below(7)])
-            }
+            Lengths::SmallOrders => AllocRequest::order(SMALL_ORDERS[random.index_below(7)]),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Takes a run of several frames that lie in one word of a bitmap.
+//! Takes a run of several frames that lie in one word of a bitmap, and marks words without a run.
 
 use super::FrameWord;
 use crate::geometry::BITMAP_WORDS;
@@ -6,9 +6,38 @@ use crate::sync::Ordering;
 use crate::words::Zone;
 use crate::words::last_change::LastChange;
 use crate::words::run_shape::RunShape;
-use crate::words::word_bits::offers;
+use crate::words::word_bits::{ALL_FREE, HELD, NO_RUN, offers};
 
 impl FrameWord {
+    /// Marks the word as one without runs, if no two neighbouring frames of it are free and it is not
+    /// held. Returns whether the word has the mark. The next free of a frame of the word clears it.
+    ///
+    /// Acquire pairs with the Release of the frees. Release pairs with the free that clears the
+    /// mark, which so sees what the caller did before.
+    pub(in crate::words) fn mark_without_runs(&self) -> bool {
+        let mut now = self.0.load(Ordering::Acquire);
+        while now & HELD == 0 && now & (now >> 1) & ALL_FREE >> 1 == 0 {
+            if now & NO_RUN != 0 {
+                return true;
+            }
+            match self.0.compare_exchange_weak(
+                now,
+                now | NO_RUN,
+                Ordering::AcqRel,
+                Ordering::Acquire,
+            ) {
+                Ok(_) => return true,
+                Err(actual) => now = actual,
+            }
+        }
+        false
+    }
+
+    /// Returns whether the word has the mark of [`mark_without_runs`](Self::mark_without_runs).
+    pub(in crate::words) fn is_marked_without_runs(&self) -> bool {
+        self.0.load(Ordering::Acquire) & NO_RUN != 0
+    }
+
     /// Takes the run of `shape` that starts at the first suitable free frame, and returns the number
     /// of its first frame. Returns `None` if not all of these frames are free, although the word may
     /// have another run of this shape; and if the guess of `last_change`, which is the caller's, is
