@@ -47,5 +47,33 @@ fn generate() -> Result<String, String> {
     let bindings = builder.generate().map_err(|error| error.to_string())?;
     let mut text = Vec::new();
     bindings.write(&mut text);
-    String::from_utf8(text).map_err(|error| error.to_string())
+    let text = String::from_utf8(text).map_err(|error| error.to_string())?;
+    Ok(text.lines().map(|line| with_hexadecimal_mask(line) + "\n").collect())
+}
+
+/// Returns a line of the header. The value of a set of feature bits, which cbindgen writes in decimal, is
+/// hexadecimal, as in specifications.
+fn with_hexadecimal_mask(line: &str) -> String {
+    let definition = line.strip_prefix("#define ").and_then(|rest| rest.split_once(' '));
+    let mask = definition.filter(|(name, _)| name.ends_with("_FEATURES"));
+    match mask.and_then(|(name, value)| Some((name, value.parse::<u64>().ok()?))) {
+        Some((name, value)) => format!("#define {name} UINT64_C({value:#x})"),
+        None => line.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_sets_of_feature_bits_become_hexadecimal() {
+        let masked = "#define HOTMEM_BALLOON_FEATURES UINT64_C(0x10000003f)";
+        assert_eq!(with_hexadecimal_mask("#define HOTMEM_BALLOON_FEATURES 4294967359"), masked);
+        for same in
+            ["#define HOTMEM_BALLOON_SIZE 8192", "#define HOTMEM_H", "// FEATURES 1", masked]
+        {
+            assert_eq!(with_hexadecimal_mask(same), same);
+        }
+    }
 }

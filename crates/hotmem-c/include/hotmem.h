@@ -2,7 +2,10 @@
  * Memory hotplug for kernels: Hotmem's C interface. Link with libhotmem.a.
  *
  * A function that succeeds returns 0, or the value that its comment describes. A function that fails
- * returns a negative HOTMEM_E* code and has changed nothing, unless its comment says otherwise.
+ * returns a negative HOTMEM_E* code and has changed nothing, unless its comment says otherwise. The
+ * comment lists each code that the function can return; if it does not explain a code, the explanation
+ * is that of the code's definition. HOTMEM_EBUSY also means that another call is in progress, which
+ * happens if the kernel's lock is not held or a hook makes the call.
  * Addresses are physical, and lengths are in bytes. A frame has 4 KiB, a pageblock 2 MiB.
  *
  * Every CPU can call hotmem_alloc, hotmem_alloc_frame, hotmem_free, hotmem_free_frame and
@@ -112,19 +115,19 @@ void hotmem_panic(const char *text, size_t len);
 #define HOTMEM_RESERVED 2
 
 // Prefer the movable zone. The kernel can migrate the frames.
-#define HOTMEM_MOVABLE 1
+#define HOTMEM_MOVABLE (1 << 0)
 
 // The allocation starts exactly at `at`.
-#define HOTMEM_AT 2
+#define HOTMEM_AT (1 << 1)
 
 // Prefer frames on `node` to frames on the node of the CPU.
-#define HOTMEM_NEAR 4
+#define HOTMEM_NEAR (1 << 2)
 
 // All frames are on `node`.
-#define HOTMEM_ONLY 8
+#define HOTMEM_ONLY (1 << 3)
 
 // Prefer frames on other nodes than `node`: for allocations by `hotmem_hooks.migrate`.
-#define HOTMEM_AVOIDING 16
+#define HOTMEM_AVOIDING (1 << 4)
 
 // Puts the memory online in the zone that the policy chooses.
 #define HOTMEM_ONLINE_DEFAULT 0
@@ -204,7 +207,7 @@ void hotmem_panic(const char *text, size_t len);
 
 // The feature bits that the driver supports. `VIRTIO_F_ORDER_PLATFORM` is not one of them, because
 // the kernel's own transport would have to order its accesses as the device sees them.
-#define HOTMEM_VIRTIO_MEM_FEATURES 12884901895
+#define HOTMEM_VIRTIO_MEM_FEATURES UINT64_C(0x300000007)
 
 // There is nothing to do until the device interrupts, or, for a balloon, until `wake_reporter` is
 // called.
@@ -247,7 +250,7 @@ void hotmem_panic(const char *text, size_t len);
 
 // The feature bits that the driver supports. `VIRTIO_F_ORDER_PLATFORM` is not one of them, because
 // the kernel's own transport would have to order its accesses as the device sees them.
-#define HOTMEM_BALLOON_FEATURES 4294967359
+#define HOTMEM_BALLOON_FEATURES UINT64_C(0x10000003f)
 
 // Write `value` to the field `actual` of the configuration space, and then call the step function
 // again.
@@ -288,10 +291,10 @@ void hotmem_panic(const char *text, size_t len);
 #define HOTMEM_BALLOON_FAILED 3
 
 // Report all free pageblocks without a delay, and keep none of them unreported.
-#define HOTMEM_REPORT_EAGERLY 1
+#define HOTMEM_REPORT_EAGERLY (1 << 0)
 
 // The kernel fills freed memory with the pattern `poison`, and requires that free memory keeps it.
-#define HOTMEM_POISON 2
+#define HOTMEM_POISON (1 << 1)
 
 // The maximal number of bytes in a buffer that the device reads: 256 frame numbers.
 #define HOTMEM_BALLOON_BYTES 1024
@@ -616,7 +619,8 @@ void hotmem_free_table(struct hotmem_released *tables,
 // Sets the configuration of an instance before boot.
 //
 // # Errors
-// HOTMEM_EFAULT, HOTMEM_EINVAL, HOTMEM_ERANGE. HOTMEM_EALREADY: the instance has booted.
+// HOTMEM_EFAULT, HOTMEM_EINVAL, HOTMEM_ERANGE, HOTMEM_EBUSY. HOTMEM_EALREADY: the instance has
+// booted.
 //
 // # Safety
 // `h` is NULL or a `struct hotmem` that was filled with zeroes at first. `config` is NULL or a
@@ -629,7 +633,7 @@ int32_t hotmem_configure(struct hotmem *h,
 // not be aligned or sorted, and may overlap. An empty range is ignored.
 //
 // # Errors
-// HOTMEM_EFAULT, HOTMEM_EINVAL. HOTMEM_ERANGE: the range wraps. HOTMEM_ENOSPC: there are
+// HOTMEM_EFAULT, HOTMEM_EINVAL, HOTMEM_EBUSY. HOTMEM_ERANGE: the range wraps. HOTMEM_ENOSPC: there are
 // HOTMEM_BOOT_RANGES ranges of this kind already. HOTMEM_EALREADY: the instance has booted.
 //
 // # Safety
@@ -645,8 +649,9 @@ int32_t hotmem_boot_add(struct hotmem *h,
 // 0 means all RAM. The caller maps the other RAM before the first allocation.
 //
 // # Errors
-// HOTMEM_EFAULT, HOTMEM_EINVAL. HOTMEM_ENOMEM: there is no RAM, or not enough RAM for the engine's
-// metadata. HOTMEM_ERANGE: RAM lies beyond the limits. HOTMEM_EALREADY: the instance has booted.
+// HOTMEM_EFAULT, HOTMEM_EBUSY. HOTMEM_EINVAL: `h` or `direct_map` is not aligned. HOTMEM_ENOMEM: there
+// is no RAM, or not enough RAM for the engine's metadata. HOTMEM_ERANGE: RAM lies beyond the limits.
+// HOTMEM_EALREADY: the instance has booted.
 // After an error the caller can add more ranges and call this function again.
 //
 // # Safety
@@ -660,8 +665,8 @@ int32_t hotmem_boot(struct hotmem *h,
 // error. The contents are undefined. Context: any. Never waits.
 //
 // # Errors
-// HOTMEM_ENOMEM, HOTMEM_EFAULT, HOTMEM_EINVAL. HOTMEM_EAGAIN: at each of several tries, other CPUs
-// were in the middle of allocations and frees.
+// HOTMEM_ENOMEM, HOTMEM_EFAULT. HOTMEM_EINVAL: `h` is not aligned, or the instance has not booted.
+// HOTMEM_EAGAIN: at each of several tries, other CPUs were in the middle of allocations and frees.
 //
 // # Safety
 // `h` is NULL or a `struct hotmem`.
@@ -671,7 +676,8 @@ int64_t hotmem_alloc_frame(struct hotmem *h);
 // not aligned.
 //
 // # Errors
-// As for `hotmem_alloc_frame`.
+// HOTMEM_ENOMEM. HOTMEM_EINVAL: the instance has not booted. HOTMEM_EAGAIN: at each of several tries,
+// other CPUs were in the middle of allocations and frees.
 //
 // # Safety
 // `h` is a `struct hotmem`.
@@ -696,17 +702,21 @@ int32_t hotmem_alloc(struct hotmem *h,
 // Frees one frame, as `hotmem_free` does. Context: any. Never waits.
 //
 // # Errors
-// As for `hotmem_free`.
+// HOTMEM_EFAULT, HOTMEM_EINVAL, HOTMEM_ERANGE. HOTMEM_ENOENT: the frame is not allocated.
+// HOTMEM_ENXIO: the frame is not online memory of this instance.
 //
 // # Safety
-// As for `hotmem_free`.
-int32_t hotmem_free_frame(struct hotmem *h, uint64_t paddr);
+// `h` is NULL or a `struct hotmem`. The caller owns the frame if it is allocated, and no code uses it
+// any more.
+int32_t hotmem_free_frame(struct hotmem *h,
+                          uint64_t paddr);
 
 // Does the same as `hotmem_free_frame`, which calls it, but does not check whether `h` is NULL or
 // not aligned.
 //
 // # Errors
-// As for `hotmem_free`.
+// HOTMEM_EINVAL, HOTMEM_ERANGE. HOTMEM_ENOENT: the frame is not allocated.
+// HOTMEM_ENXIO: the frame is not online memory of this instance.
 //
 // # Safety
 // `h` is a `struct hotmem`. The caller owns the frame if it is allocated, and no code uses it any
@@ -773,7 +783,7 @@ int32_t hotmem_withdraw(struct hotmem *h,
 // # Errors
 // HOTMEM_EFAULT, HOTMEM_EINVAL, HOTMEM_ERANGE, HOTMEM_EEXIST, HOTMEM_ENOMEM, HOTMEM_EBUSY.
 // HOTMEM_ENOENT: the range was not announced. HOTMEM_EXDEV: a section of the range has memory of
-// another node.
+// another node. HOTMEM_ENOSPC: the instance has memory of 256 other nodes.
 //
 // # Safety
 // `h` is NULL or a `struct hotmem`. A device has plugged memory in the range, and no other code
@@ -860,8 +870,8 @@ int32_t hotmem_next_poisoned(struct hotmem *h,
 // `hotmem_virtio_mem_reset`: a second driver would not know which memory is in transition.
 //
 // # Errors
-// HOTMEM_EFAULT, HOTMEM_EALREADY. HOTMEM_ERANGE: the region ends beyond the last physical address.
-// HOTMEM_EINVAL: an argument or the configuration is invalid in another way.
+// HOTMEM_EFAULT, HOTMEM_EBUSY, HOTMEM_EALREADY. HOTMEM_ERANGE: the region ends beyond the last physical
+// address. HOTMEM_EINVAL: an argument or the configuration is invalid in another way.
 //
 // # Safety
 // `d` is NULL or a `struct hotmem_virtio_mem` that was filled with zeroes at first. `h` is NULL or a
@@ -971,7 +981,7 @@ uint64_t hotmem_balloon_accept(uint64_t offered,
 // HOTMEM_BALLOON_FEATURES (`hotmem_balloon_accept`). `options` may be NULL.
 //
 // # Errors
-// HOTMEM_EFAULT. HOTMEM_EINVAL: an argument is invalid, or free memory must keep a pattern
+// HOTMEM_EFAULT, HOTMEM_EBUSY. HOTMEM_EINVAL: an argument is invalid, or free memory must keep a pattern
 // (HOTMEM_POISON) that a host with these features could overwrite. HOTMEM_EALREADY: `b` has a driver
 // already, or the instance has another reporter.
 //

@@ -158,7 +158,7 @@ pub unsafe extern "C" fn hotmem_withdraw(h: *mut hotmem, paddr: u64, len: u64) -
 /// # Errors
 /// HOTMEM_EFAULT, HOTMEM_EINVAL, HOTMEM_ERANGE, HOTMEM_EEXIST, HOTMEM_ENOMEM, HOTMEM_EBUSY.
 /// HOTMEM_ENOENT: the range was not announced. HOTMEM_EXDEV: a section of the range has memory of
-/// another node.
+/// another node. HOTMEM_ENOSPC: the instance has memory of 256 other nodes.
 ///
 /// # Safety
 /// `h` is NULL or a `struct hotmem`. A device has plugged memory in the range, and no other code

@@ -16,15 +16,15 @@ use ::hotmem::{
 use core::hint::{black_box, spin_loop};
 
 /// Prefer the movable zone. The kernel can migrate the frames.
-pub const HOTMEM_MOVABLE: u32 = 1;
+pub const HOTMEM_MOVABLE: u32 = 1 << 0;
 /// The allocation starts exactly at `at`.
-pub const HOTMEM_AT: u32 = 2;
+pub const HOTMEM_AT: u32 = 1 << 1;
 /// Prefer frames on `node` to frames on the node of the CPU.
-pub const HOTMEM_NEAR: u32 = 4;
+pub const HOTMEM_NEAR: u32 = 1 << 2;
 /// All frames are on `node`.
-pub const HOTMEM_ONLY: u32 = 8;
+pub const HOTMEM_ONLY: u32 = 1 << 3;
 /// Prefer frames on other nodes than `node`: for allocations by `hotmem_hooks.migrate`.
-pub const HOTMEM_AVOIDING: u32 = 16;
+pub const HOTMEM_AVOIDING: u32 = 1 << 4;
 
 /// A request for frames. The default of every field except `frames` is zero.
 #[repr(C)]
@@ -78,8 +78,8 @@ const ONE_FRAME: AllocRequest = AllocRequest::frames(1);
 /// error. The contents are undefined. Context: any. Never waits.
 ///
 /// # Errors
-/// HOTMEM_ENOMEM, HOTMEM_EFAULT, HOTMEM_EINVAL. HOTMEM_EAGAIN: at each of several tries, other CPUs
-/// were in the middle of allocations and frees.
+/// HOTMEM_ENOMEM, HOTMEM_EFAULT. HOTMEM_EINVAL: `h` is not aligned, or the instance has not booted.
+/// HOTMEM_EAGAIN: at each of several tries, other CPUs were in the middle of allocations and frees.
 ///
 /// # Safety
 /// `h` is NULL or a `struct hotmem`.
@@ -97,7 +97,8 @@ pub unsafe extern "C" fn hotmem_alloc_frame(h: *mut hotmem) -> i64 {
 /// not aligned.
 ///
 /// # Errors
-/// As for `hotmem_alloc_frame`.
+/// HOTMEM_ENOMEM. HOTMEM_EINVAL: the instance has not booted. HOTMEM_EAGAIN: at each of several tries,
+/// other CPUs were in the middle of allocations and frees.
 ///
 /// # Safety
 /// `h` is a `struct hotmem`.
@@ -222,10 +223,12 @@ impl hotmem_request {
 /// Frees one frame, as `hotmem_free` does. Context: any. Never waits.
 ///
 /// # Errors
-/// As for `hotmem_free`.
+/// HOTMEM_EFAULT, HOTMEM_EINVAL, HOTMEM_ERANGE. HOTMEM_ENOENT: the frame is not allocated.
+/// HOTMEM_ENXIO: the frame is not online memory of this instance.
 ///
 /// # Safety
-/// As for `hotmem_free`.
+/// `h` is NULL or a `struct hotmem`. The caller owns the frame if it is allocated, and no code uses it
+/// any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hotmem_free_frame(h: *mut hotmem, paddr: u64) -> i32 {
     // SAFETY: the caller guarantees it.
@@ -240,7 +243,8 @@ pub unsafe extern "C" fn hotmem_free_frame(h: *mut hotmem, paddr: u64) -> i32 {
 /// not aligned.
 ///
 /// # Errors
-/// As for `hotmem_free`.
+/// HOTMEM_EINVAL, HOTMEM_ERANGE. HOTMEM_ENOENT: the frame is not allocated.
+/// HOTMEM_ENXIO: the frame is not online memory of this instance.
 ///
 /// # Safety
 /// `h` is a `struct hotmem`. The caller owns the frame if it is allocated, and no code uses it any

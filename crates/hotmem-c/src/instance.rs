@@ -222,7 +222,8 @@ impl Control {
 /// Sets the configuration of an instance before boot.
 ///
 /// # Errors
-/// HOTMEM_EFAULT, HOTMEM_EINVAL, HOTMEM_ERANGE. HOTMEM_EALREADY: the instance has booted.
+/// HOTMEM_EFAULT, HOTMEM_EINVAL, HOTMEM_ERANGE, HOTMEM_EBUSY. HOTMEM_EALREADY: the instance has
+/// booted.
 ///
 /// # Safety
 /// `h` is NULL or a `struct hotmem` that was filled with zeroes at first. `config` is NULL or a
@@ -257,7 +258,7 @@ pub unsafe extern "C" fn hotmem_configure(h: *mut hotmem, config: *const hotmem_
 /// not be aligned or sorted, and may overlap. An empty range is ignored.
 ///
 /// # Errors
-/// HOTMEM_EFAULT, HOTMEM_EINVAL. HOTMEM_ERANGE: the range wraps. HOTMEM_ENOSPC: there are
+/// HOTMEM_EFAULT, HOTMEM_EINVAL, HOTMEM_EBUSY. HOTMEM_ERANGE: the range wraps. HOTMEM_ENOSPC: there are
 /// HOTMEM_BOOT_RANGES ranges of this kind already. HOTMEM_EALREADY: the instance has booted.
 ///
 /// # Safety
@@ -286,8 +287,9 @@ pub unsafe extern "C" fn hotmem_boot_add(h: *mut hotmem, paddr: u64, len: u64, k
 /// 0 means all RAM. The caller maps the other RAM before the first allocation.
 ///
 /// # Errors
-/// HOTMEM_EFAULT, HOTMEM_EINVAL. HOTMEM_ENOMEM: there is no RAM, or not enough RAM for the engine's
-/// metadata. HOTMEM_ERANGE: RAM lies beyond the limits. HOTMEM_EALREADY: the instance has booted.
+/// HOTMEM_EFAULT, HOTMEM_EBUSY. HOTMEM_EINVAL: `h` or `direct_map` is not aligned. HOTMEM_ENOMEM: there
+/// is no RAM, or not enough RAM for the engine's metadata. HOTMEM_ERANGE: RAM lies beyond the limits.
+/// HOTMEM_EALREADY: the instance has booted.
 /// After an error the caller can add more ranges and call this function again.
 ///
 /// # Safety

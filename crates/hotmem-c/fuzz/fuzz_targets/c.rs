@@ -6,6 +6,8 @@
 
 #[path = "../../tests/arbitrary/calls.rs"]
 mod calls;
+#[path = "../../tests/arbitrary/documented.rs"]
+mod documented;
 #[path = "../../tests/c_api/instance.rs"]
 mod instance;
 

@@ -75,7 +75,7 @@ pub unsafe extern "C" fn hotmem_balloon_accept(
 /// HOTMEM_BALLOON_FEATURES (`hotmem_balloon_accept`). `options` may be NULL.
 ///
 /// # Errors
-/// HOTMEM_EFAULT. HOTMEM_EINVAL: an argument is invalid, or free memory must keep a pattern
+/// HOTMEM_EFAULT, HOTMEM_EBUSY. HOTMEM_EINVAL: an argument is invalid, or free memory must keep a pattern
 /// (HOTMEM_POISON) that a host with these features could overwrite. HOTMEM_EALREADY: `b` has a driver
 /// already, or the instance has another reporter.
 ///

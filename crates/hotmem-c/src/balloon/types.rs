@@ -46,9 +46,9 @@ pub const HOTMEM_BALLOON_PENDING: u32 = 2;
 pub const HOTMEM_BALLOON_FAILED: u32 = 3;
 
 /// Report all free pageblocks without a delay, and keep none of them unreported.
-pub const HOTMEM_REPORT_EAGERLY: u32 = 1;
+pub const HOTMEM_REPORT_EAGERLY: u32 = 1 << 0;
 /// The kernel fills freed memory with the pattern `poison`, and requires that free memory keeps it.
-pub const HOTMEM_POISON: u32 = 2;
+pub const HOTMEM_POISON: u32 = 1 << 1;
 
 /// The maximal number of bytes in a buffer that the device reads: 256 frame numbers.
 pub const HOTMEM_BALLOON_BYTES: usize = 1024;

@@ -74,8 +74,8 @@ unsafe fn device(d: *const hotmem_virtio_mem) -> Result<&'static Slot<Device>, E
 /// `hotmem_virtio_mem_reset`: a second driver would not know which memory is in transition.
 ///
 /// # Errors
-/// HOTMEM_EFAULT, HOTMEM_EALREADY. HOTMEM_ERANGE: the region ends beyond the last physical address.
-/// HOTMEM_EINVAL: an argument or the configuration is invalid in another way.
+/// HOTMEM_EFAULT, HOTMEM_EBUSY, HOTMEM_EALREADY. HOTMEM_ERANGE: the region ends beyond the last physical
+/// address. HOTMEM_EINVAL: an argument or the configuration is invalid in another way.
 ///
 /// # Safety
 /// `d` is NULL or a `struct hotmem_virtio_mem` that was filled with zeroes at first. `h` is NULL or a

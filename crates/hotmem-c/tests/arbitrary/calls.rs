@@ -4,6 +4,7 @@
 //! instance, numbers are arbitrary, hooks refuse and call the interface, and devices give wrong
 //! answers. The test writes to each frame that it allocates, and checks that no frame has two owners.
 
+use crate::documented::call;
 use crate::instance::{BOOT_END, Heap, Instance, MEMORY_END, MIB};
 use hotmem_c::*;
 use std::cell::{Cell, RefCell};
@@ -48,7 +49,7 @@ pub(crate) fn run_script(script: &[u8]) {
     // SAFETY: `hooks` and `kernel` live until the instance is used for the last time.
     unsafe {
         let config = hotmem_config { hooks: &hooks, mappable_end: MEMORY_END, low_end: 0, cpus: 5 };
-        assert_eq!(hotmem_configure(caller.instance.as_ptr(), &config), 0);
+        assert_eq!(call!(hotmem_configure(caller.instance.as_ptr(), &config)), 0);
     }
     if !caller.one_in_16() {
         caller.boot_with_devices();
@@ -88,7 +89,7 @@ unsafe fn answer(ctx: *mut c_void) -> u8 {
     let kernel = unsafe { &*ctx.cast::<RefCell<Kernel>>() }.borrow();
     if kernel.answer & 64 != 0 {
         // SAFETY: `kernel.h` points to an instance.
-        let code = unsafe { hotmem_remove(kernel.h, 0, MEMORY_END, null_mut()) };
+        let code = unsafe { call!(hotmem_remove(kernel.h, 0, MEMORY_END, null_mut())) };
         assert_eq!(code, HOTMEM_EBUSY, "a hook entered the control path");
     }
     kernel.answer
@@ -186,19 +187,22 @@ impl Caller<'_> {
         // SAFETY: `h` points to an instance, the RAM is its own memory, the drivers are zeroes, and
         // all other pointers are references.
         unsafe {
-            assert_eq!(hotmem_boot_add(h, 0, BOOT_END, HOTMEM_RAM), 0);
-            assert_eq!(hotmem_boot(h, self.memory().cast(), 0), 0);
+            assert_eq!(call!(hotmem_boot_add(h, 0, BOOT_END, HOTMEM_RAM)), 0);
+            assert_eq!(call!(hotmem_boot(h, self.memory().cast(), 0)), 0);
             let devices = self.byte();
             if devices % 4 < 2 {
                 let d = self.virtio_mem.pointer();
                 let online_type = u32::from(self.byte() % 4);
-                assert_eq!(hotmem_virtio_mem_init(d, h, &self.mem_config, 6, online_type, 0), 0);
+                assert_eq!(
+                    call!(hotmem_virtio_mem_init(d, h, &self.mem_config, 6, online_type, 0)),
+                    0
+                );
             } else {
-                assert_eq!(hotmem_announce(h, BOOT_END, MEMORY_END - BOOT_END, 0), 0);
+                assert_eq!(call!(hotmem_announce(h, BOOT_END, MEMORY_END - BOOT_END, 0)), 0);
             }
             if devices % 8 < 6 {
                 let b = self.balloon.pointer();
-                assert_eq!(hotmem_balloon_init(b, h, &config, features, &options), 0);
+                assert_eq!(call!(hotmem_balloon_init(b, h, &config, features, &options)), 0);
             }
         }
         self.booted = true;
@@ -246,37 +250,37 @@ impl Caller<'_> {
                     let (paddr, frames) = (MEMORY_END + self.value() % MEMORY_END, self.value());
                     let paddr = paddr | u64::from(self.byte());
                     if frames == 1 {
-                        hotmem_free_frame(h, paddr)
+                        call!(hotmem_free_frame(h, paddr))
                     } else {
-                        hotmem_free(h, paddr, frames)
+                        call!(hotmem_free(h, paddr, frames))
                     }
                 }
                 9 if self.one_in_16() => {
                     let (paddr, len) = self.range();
-                    hotmem_withdraw(h, paddr, len)
+                    call!(hotmem_withdraw(h, paddr, len))
                 }
                 9 => {
                     let (paddr, len) = self.range();
-                    hotmem_announce(h, paddr, len, u32::from(self.byte() & 1))
+                    call!(hotmem_announce(h, paddr, len, u32::from(self.byte() & 1)))
                 }
                 10 => {
                     // Only memory that exists can be announced, because `mappable_end` limits it.
                     let (paddr, len) = self.range();
-                    hotmem_add(h, paddr, len)
+                    call!(hotmem_add(h, paddr, len))
                 }
                 11 | 12 => {
                     let (paddr, len) = self.range();
-                    hotmem_online(h, paddr, len, u32::from(self.byte() % 5))
+                    call!(hotmem_online(h, paddr, len, u32::from(self.byte() % 5)))
                 }
                 13 => {
                     let mut removal = hotmem_removal::default();
                     let (paddr, len) = self.range();
-                    hotmem_remove(h, paddr, len, &mut removal)
+                    call!(hotmem_remove(h, paddr, len, &mut removal))
                 }
                 14 => {
                     let mut same_state_len = 0;
                     let (paddr, len) = self.range();
-                    let state = hotmem_state(h, paddr, len, &mut same_state_len);
+                    let state = call!(hotmem_state(h, paddr, len, &mut same_state_len));
                     assert!(state < 0 || same_state_len <= len);
                     state
                 }
@@ -284,7 +288,7 @@ impl Caller<'_> {
                 17 | 18 => self.step_balloon(h),
                 _ => {
                     let mut counts = hotmem_counts::default();
-                    let code = hotmem_get_counts(h, &mut counts);
+                    let code = call!(hotmem_get_counts(h, &mut counts));
                     assert!(counts.free + counts.used <= counts.online);
                     assert!(counts.online <= counts.present && counts.present <= MEMORY_END / 4096);
                     code
@@ -310,15 +314,15 @@ impl Caller<'_> {
         unsafe {
             match self.byte() % 4 {
                 0 => {
-                    hotmem_boot_add(h, start, len, HOTMEM_RESERVED);
-                    hotmem_boot_add(h, start, len, 3)
+                    call!(hotmem_boot_add(h, start, len, HOTMEM_RESERVED));
+                    call!(hotmem_boot_add(h, start, len, 3))
                 }
                 1 if start.checked_add(len).is_none_or(|end| end <= BOOT_END) => {
-                    hotmem_boot_add(h, start, len, HOTMEM_RAM)
+                    call!(hotmem_boot_add(h, start, len, HOTMEM_RAM))
                 }
-                2 => hotmem_boot_add(h, 0, BOOT_END, HOTMEM_RAM),
+                2 => call!(hotmem_boot_add(h, 0, BOOT_END, HOTMEM_RAM)),
                 _ => {
-                    let code = hotmem_boot(h, self.memory().cast(), 0);
+                    let code = call!(hotmem_boot(h, self.memory().cast(), 0));
                     assert!(code != 0 || !self.booted, "the instance booted twice");
                     self.booted |= code == 0;
                     code
@@ -346,11 +350,11 @@ impl Caller<'_> {
         // request, and `paddr` is a reference.
         let code = unsafe {
             if request.is_null() && self.byte().is_multiple_of(2) {
-                let frame = hotmem_alloc_frame(h);
+                let frame = call!(hotmem_alloc_frame(h));
                 paddr = frame.cast_unsigned();
                 i32::from(frame < 0)
             } else {
-                hotmem_alloc(h, request, &mut paddr)
+                call!(hotmem_alloc(h, request, &mut paddr))
             }
         };
         if code != 0 {
@@ -382,7 +386,7 @@ impl Caller<'_> {
         let (paddr, frames) = (start + kept_frames * 4096, frames - kept_frames);
         let freed = if frames == 1 {
             // SAFETY: the test owns the frame, and does not use it any more.
-            unsafe { hotmem_free_frame(self.instance.as_ptr(), paddr) }
+            unsafe { call!(hotmem_free_frame(self.instance.as_ptr(), paddr)) }
         } else {
             self.instance.free(paddr, frames)
         };
@@ -421,20 +425,20 @@ impl Caller<'_> {
         unsafe {
             if selector > 250 {
                 let online_type = u32::from(self.byte() % 5);
-                return hotmem_virtio_mem_init(
+                return call!(hotmem_virtio_mem_init(
                     d,
                     h,
                     &self.mem_config,
                     self.number(),
                     online_type,
                     value,
-                );
+                ));
             }
-            if selector > 246 && hotmem_virtio_mem_reset(d, &self.mem_config) == 0 {
+            if selector > 246 && call!(hotmem_virtio_mem_reset(d, &self.mem_config)) == 0 {
                 self.has_request[5] = false;
             }
             if selector == 246 {
-                let code = hotmem_virtio_mem_withdraw(d);
+                let code = call!(hotmem_virtio_mem_withdraw(d));
                 let codes = [HOTMEM_STEP_IDLE, HOTMEM_STEP_AGAIN, HOTMEM_EAGAIN, HOTMEM_EINVAL];
                 assert!(codes.contains(&code), "{code}");
             }
@@ -443,10 +447,11 @@ impl Caller<'_> {
             let len = if self.one_in_16() { usize::from(self.byte() % 11) } else { 10 };
             let config = if self.byte() == 255 { null() } else { &raw const self.mem_config };
             self.now_ns += u64::from(self.byte()) << 20;
-            let step = hotmem_virtio_mem_step(d, self.now_ns, config, pointer, len, &mut request);
+            let step =
+                call!(hotmem_virtio_mem_step(d, self.now_ns, config, pointer, len, &mut request));
             self.has_request[5] = step == HOTMEM_STEP_SEND;
             let mut status = hotmem_virtio_mem_status::default();
-            let code = hotmem_virtio_mem_get_status(d, &mut status);
+            let code = call!(hotmem_virtio_mem_get_status(d, &mut status));
             // Let the device carry out the request, so that it agrees with the driver in most cases.
             self.mem_config.plugged_size = status.plugged;
             match request.bytes[0] {
@@ -462,7 +467,7 @@ impl Caller<'_> {
                 code == HOTMEM_EINVAL || (code == 0 && status.state <= HOTMEM_VIRTIO_MEM_WITHDRAWN)
             );
             let mut text = [0; 40];
-            hotmem_virtio_mem_explain(d, text.as_mut_ptr(), usize::from(self.byte() % 41));
+            call!(hotmem_virtio_mem_explain(d, text.as_mut_ptr(), usize::from(self.byte() % 41)));
         }
         // Return an error code, because the driver's own instance was used, whatever `h` is.
         HOTMEM_EINVAL
@@ -495,17 +500,17 @@ impl Caller<'_> {
             match selector {
                 250.. => {
                     let features = hotmem_balloon_accept(self.number(), &options);
-                    return hotmem_balloon_init(b, h, &config, features, &options);
+                    return call!(hotmem_balloon_init(b, h, &config, features, &options));
                 }
                 240..244 => {
-                    hotmem_balloon_reset(b, &config);
+                    call!(hotmem_balloon_reset(b, &config));
                     self.has_request[..5].fill(false);
                 }
                 244..247 => {
-                    hotmem_balloon_need(b, self.value());
+                    call!(hotmem_balloon_need(b, self.value()));
                 }
                 247..250 => {
-                    hotmem_balloon_migrate(b, self.value(), self.value());
+                    call!(hotmem_balloon_migrate(b, self.value(), self.value()));
                 }
                 _ => {}
             }
@@ -516,7 +521,7 @@ impl Caller<'_> {
             let answers_unasked = self.byte() == 255;
             let used = if answers_unasked || is_expected { used } else { HOTMEM_QUEUE_NONE };
             self.now_ns += u64::from(self.byte()) << 22;
-            let step = hotmem_balloon_step(b, self.now_ns, &config, used, m);
+            let step = call!(hotmem_balloon_step(b, self.now_ns, &config, used, m));
             if let Some(has_request) =
                 usize::try_from(used).ok().and_then(|at| self.has_request.get_mut(at))
             {
@@ -535,7 +540,7 @@ impl Caller<'_> {
                 }
             }
             let mut status = hotmem_balloon_status::default();
-            hotmem_balloon_get_status(b, &mut status);
+            call!(hotmem_balloon_get_status(b, &mut status));
         }
         // Return an error code, because the driver's own instance was used, whatever `h` is.
         HOTMEM_EINVAL

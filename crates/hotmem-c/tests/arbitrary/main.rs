@@ -1,6 +1,7 @@
 //! Tests that arbitrary calls of the C interface cause no panic and no double allocation.
 
 mod calls;
+mod documented;
 #[allow(dead_code)]
 #[path = "../c_api/instance.rs"]
 mod instance;
