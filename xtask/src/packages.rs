@@ -1,5 +1,6 @@
 //! Checks that each published crate has a README whose example is compiled, an example that is
-//! tested, documentation on docs.rs with all features, and no dependency on an exact version. Makes
+//! tested, documentation on docs.rs with all features, and no dependency on an exact version, and that
+//! no README and no example needs a crate that the other crates re-export. Makes
 //! the packages, checks that each has its licences, and compiles and tests them without the repository.
 
 use crate::{
@@ -16,6 +17,9 @@ const REQUIRED_HEADINGS: [&[&str]; 2] =
     [&["## What a kernel provides", "## What a VMM provides"], &["## Documents"]];
 /// Crates whose README another crate compiles, each with the file that includes the README.
 const INCLUDED_ELSEWHERE: [(&str, &str); 1] = [("hotmem", "crates/hotmem-testkit/src/lib.rs")];
+
+/// Crates whose items the crates that use them re-export, so that an outsider needs none of them by name.
+const REEXPORTED: [&str; 3] = ["hotmem-addr", "hotmem-invariant", "hotmem-stream"];
 
 /// The directory below the repository's root into which the packages are extracted.
 const EXTRACTED: &str = "target/packages";
@@ -121,13 +125,26 @@ fn problems_of(name: &str, dir: &Path) -> Vec<String> {
     if examples.peek().is_none() {
         problems.push("no examples/".to_owned());
     }
+    if !REEXPORTED.contains(&name) {
+        problems.extend(names_reexported(&read(&dir.join("README.md"))));
+    }
     for example in examples {
+        if !REEXPORTED.contains(&name) {
+            problems.extend(names_reexported(&read(&example)));
+        }
         let stem = example.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         if !manifest.contains(&format!("[[example]]\nname = \"{stem}\"\ntest = true\n")) {
             problems.push(format!("Cargo.toml does not have `test = true` for the example {stem}"));
         }
     }
     problems
+}
+
+/// Returns the re-exported crates that a README or an example names in code.
+fn names_reexported(text: &str) -> Vec<String> {
+    let names = REEXPORTED.map(|name| format!("{}::", name.replace('-', "_")));
+    let named = names.into_iter().filter(|name| text.contains(name));
+    named.map(|name| format!("an example needs `{name}`, which is re-exported")).collect()
 }
 
 fn readme_problems(readme: &str) -> Vec<String> {
@@ -183,6 +200,8 @@ mod tests {
         assert_eq!(readme_problems("").len(), 3);
         let long = format!("```rust\n{}```\n## Documents\n", "//\n".repeat(MAX_EXAMPLE_LINES + 1));
         assert_eq!(readme_problems(&long).len(), 2);
+        assert_eq!(names_reexported("use hotmem_addr::Pfn;").len(), 1);
+        assert_eq!(names_reexported("use hotmem::Pfn;"), [""; 0]);
         assert_eq!(manifest_problems("").len(), 6);
         assert_eq!(manifest_problems("virtio-drivers = { version = \"=0.13.0\" }").len(), 7);
     }

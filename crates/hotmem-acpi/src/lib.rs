@@ -24,6 +24,7 @@ mod fields;
 mod slots;
 pub mod srat;
 
+pub use hotmem_addr::{AddrError, Bytes, Pfn, PfnRange};
 pub use slots::{
     Change, Dimm, EjectError, Fault, MemorySlots, Model, SlotRegisters, StatusWidth, TooManySlots,
     count_qemu_slots,

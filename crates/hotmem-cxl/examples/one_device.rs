@@ -1,9 +1,8 @@
 //! Reads a CEDT with one host bridge and one window, and plans the decoders for one device of 1 GiB.
 
-use hotmem_addr::{Bytes, Pfn, PfnRange};
 use hotmem_cxl::cedt::{self, Restrictions};
 use hotmem_cxl::plan::{Bridge, Device, Plan, Wish};
-use hotmem_cxl::{Decoders, Granularity, Platform, Registers, Role};
+use hotmem_cxl::{Bytes, Decoders, Granularity, Pfn, PfnRange, Platform, Registers, Role};
 
 fn table() -> Vec<u8> {
     let mut table = vec![0, 0, 32, 0];

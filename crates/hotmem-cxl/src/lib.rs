@@ -37,6 +37,7 @@ pub use decoder::{
 pub use device::{
     COMMAND_LIMIT, DeviceError, DeviceRegisters, EventLog, Mailbox, MailboxError, MemoryState,
 };
+pub use hotmem_addr::{AddrError, Bytes, Pfn, PfnRange};
 pub use interleave::{Granularity, UNIT, Ways};
 pub use platform::{Platform, PlatformError};
 pub use registers::{Config, Registers};

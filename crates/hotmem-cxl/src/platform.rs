@@ -8,8 +8,7 @@ use hotmem_addr::PfnRange;
 /// The bridges and windows of a platform: at most `N` of each.
 ///
 /// ```
-/// use hotmem_addr::PfnRange;
-/// use hotmem_cxl::{Platform, cedt};
+/// use hotmem_cxl::{PfnRange, Platform, cedt};
 ///
 /// /// Reads the CEDT without its header. `report` is told what is refused.
 /// fn read(table: &[u8], ram: &[PfnRange], mut report: impl FnMut(&dyn core::error::Error)) -> Platform<8> {

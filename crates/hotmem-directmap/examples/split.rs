@@ -1,7 +1,6 @@
 //! Unmaps a part of a 1 GiB page of a direct map. Splitting the page allocates no frame.
 
-use hotmem_addr::{Bytes, Pfn, PfnRange};
-use hotmem_directmap::{Area, Caching, DirectMap, tables_needed};
+use hotmem_directmap::{Area, Bytes, Caching, DirectMap, Pfn, PfnRange, tables_needed};
 use hotmem_pgtable::{AtomicU64, Flush, Table, Tables};
 use std::{array, cell::Cell};
 

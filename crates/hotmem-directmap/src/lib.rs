@@ -16,8 +16,7 @@
 //!
 //! ```
 //! use core::sync::atomic::AtomicU64;
-//! use hotmem_addr::{Bytes, Pfn, PfnRange};
-//! use hotmem_directmap::{Area, Caching, DirectMap, tables_needed};
+//! use hotmem_directmap::{Area, Bytes, Caching, DirectMap, Pfn, PfnRange, tables_needed};
 //! use hotmem_pgtable::{ENTRIES, Flush, Table, Tables};
 //!
 //! /// Frames that can be page tables. A kernel reaches such frames in its direct map.
@@ -61,6 +60,7 @@ pub use descriptor_map::{
     Access, BadDescriptorSize, DescriptorLayout, DescriptorMap, DescriptorMapError,
 };
 pub use direct_map::{DirectMap, DirectMapError, tables_needed};
+pub use hotmem_addr::{AddrError, Bytes, Pfn, PfnRange};
 pub use hotmem_pgtable::{Attributes, Caching};
 pub use window::{PAGE_BYTES, Window, WindowError};
 

@@ -1,8 +1,7 @@
 //! Writes the descriptors of 2 MiB pages: a head with a reference count, and tails that point to it.
 
 use core::mem::MaybeUninit;
-use hotmem_addr::{Bytes, PfnRange};
-use hotmem_memmap::{Compound, Describe, Frame, Kind, Memmap, Role, Slots};
+use hotmem_memmap::{Bytes, Compound, Describe, Frame, Kind, Memmap, PfnRange, Role, Slots};
 
 /// A kernel's descriptor.
 #[repr(C, align(64))]

@@ -25,8 +25,7 @@ use hotmem_addr::{Bytes, PfnRange};
 ///
 /// ```
 /// use core::{mem::MaybeUninit, ptr::NonNull};
-/// use hotmem_addr::{Bytes, PfnRange};
-/// use hotmem_memmap::{Backing, Compound, Kind, Memmap, Slots};
+/// use hotmem_memmap::{Backing, Bytes, Compound, Kind, Memmap, PfnRange, Slots};
 /// # use hotmem_memmap::{Describe, Frame};
 /// # type Page = [u64; 8];
 /// # struct Device;

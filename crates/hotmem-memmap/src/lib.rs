@@ -14,8 +14,9 @@
 //!
 //! ```
 //! use core::mem::MaybeUninit;
-//! use hotmem_addr::{Bytes, PfnRange};
-//! use hotmem_memmap::{Compound, Describe, Frame, Kind, Memmap, Role, SectionField, Slots};
+//! use hotmem_memmap::{
+//!     Bytes, Compound, Describe, Frame, Kind, Memmap, PfnRange, Role, SectionField, Slots,
+//! };
 //!
 //! #[repr(C, align(64))]
 //! struct Page {
@@ -76,6 +77,7 @@ mod write;
 
 pub use altmap::{Altmap, AltmapError};
 pub use describe::{Describe, Frame, Role, SectionField};
+pub use hotmem_addr::{AddrError, Bytes, Pfn, PfnRange};
 pub use hotmem_stream::Stores;
 pub use kind::{Compound, Kind};
 pub use layout::{Backing, MapLayout, MapPage, ShareError};

@@ -9,7 +9,6 @@ use hotmem_stream::Stream;
 /// word. These two programs do not compile:
 ///
 /// ```compile_fail,E0080
-/// # use hotmem_addr::PfnRange;
 /// # use hotmem_memmap::*;
 /// # struct Device;
 /// impl Describe for Device {
@@ -25,7 +24,6 @@ use hotmem_stream::Stream;
 /// ```
 ///
 /// ```compile_fail,E0080
-/// # use hotmem_addr::PfnRange;
 /// # use hotmem_memmap::*;
 /// # struct Device;
 /// impl Describe for Device {

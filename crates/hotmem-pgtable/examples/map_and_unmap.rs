@@ -1,11 +1,10 @@
 //! Maps and unmaps pages. Prints the unmapped pages that the kernel receives, and the number of
 //! TLB flushes.
 
-use hotmem_addr::{Bytes, Pfn};
 use hotmem_pgtable::x86_64::{Batch, Entry, Flags, Run, Space};
 use hotmem_pgtable::{
-    AtomicU64, Flush, Level, Native, Owner, PageTables, Table, Tables, Unmap, VirtRange, X86_64,
-    find_entry,
+    AtomicU64, Bytes, Flush, Level, Native, Owner, PageTables, Pfn, Table, Tables, Unmap,
+    VirtRange, X86_64, find_entry,
 };
 use std::sync::atomic::Ordering;
 use std::{array, cell::Cell};

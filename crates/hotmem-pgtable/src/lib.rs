@@ -58,6 +58,8 @@ pub use batch::Batch;
 pub use entry::{Entry, EntryAddr};
 pub use error::{StopReason, Stopped, StoppedBy};
 pub use format::{Aarch64, Attributes, Caching, Format, Riscv64, X86_64};
+pub use hotmem_addr::{AddrError, Bytes, Pfn, PfnRange};
+pub use hotmem_invariant::{Violations, violated_invariants};
 pub use level::{ENTRIES, Kind, Level};
 pub use located::{LocatedEntries, LocatedEntry};
 pub use mmu::{BatchError, Change, Flush, Forbidden, Mmu, Table, entry_at};

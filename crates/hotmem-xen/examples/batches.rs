@@ -2,14 +2,13 @@
 //!
 //! A few lines simulate Xen. Unlike the real Xen, they do not check requests.
 
-use hotmem_addr::{Bytes, Pfn};
 use hotmem_pgtable::x86_64::{Batch, Entry, Flags, Format, Run, Space};
 use hotmem_pgtable::{
     AtomicU64, EntryAddr, Level, Owner, PageTables, Table, Tables, Unmap, VirtRange,
 };
 use hotmem_xen::{
-    BatchRefused, Config, DomId, GrantDetection, HypercallBuffer, Hypervisor, MachineTables,
-    MmuExtOp, MmuUpdate, XenPv,
+    BatchRefused, Bytes, Config, DomId, GrantDetection, HypercallBuffer, Hypervisor, MachineTables,
+    MmuExtOp, MmuUpdate, Pfn, XenPv,
 };
 use std::sync::atomic::Ordering::Relaxed;
 use std::{array, cell::Cell};

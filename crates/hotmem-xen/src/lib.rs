@@ -64,6 +64,7 @@ pub mod vectors;
 pub use abi::{Command, DomId, Errno, MmuExtOp, MmuUpdate, Multicall, features};
 pub use config::{Config, GrantDetection};
 pub use fault::{Fault, HypercallPurpose};
+pub use hotmem_addr::{AddrError, Bytes, Pfn, PfnRange};
 pub use hypervisor::{BatchRefused, Hypervisor};
 pub use mmu::{HypercallBuffer, MachineTables, XenPv};
 #[cfg(target_arch = "x86_64")]
