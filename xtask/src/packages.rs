@@ -1,7 +1,8 @@
-//! Checks that each published crate has a README whose example is compiled, an example that is
-//! tested, documentation on docs.rs with all features, and no dependency on an exact version, and that
-//! no README and no example needs a crate that the other crates re-export. Makes
-//! the packages, checks that each has its licences, and compiles and tests them without the repository.
+//! Checks that each published crate has a README whose example is compiled and that names all features,
+//! documentation that begins with an example, an example that is tested, documentation on docs.rs with
+//! all features, and no dependency on an exact version, and that no README and no example needs a crate
+//! that the other crates re-export. Makes the packages, checks that each has its licences, and compiles
+//! and tests them without the repository.
 
 use crate::{
     oldest_toolchain,
@@ -119,7 +120,11 @@ fn problems_of(name: &str, dir: &Path) -> Vec<String> {
             included_in.display()
         ));
     }
+    if !has_example(&read(&dir.join("src/lib.rs"))) {
+        problems.push("src/lib.rs: the documentation of the crate has no example".to_owned());
+    }
     problems.extend(manifest_problems(&manifest));
+    problems.extend(undocumented_features(&manifest, &read(&dir.join("README.md"))));
     let examples = dir.join("examples").read_dir().into_iter().flatten().flatten();
     let mut examples = examples.map(|example| example.path()).peekable();
     if examples.peek().is_none() {
@@ -165,6 +170,22 @@ fn readme_problems(readme: &str) -> Vec<String> {
     problems
 }
 
+/// Returns whether the documentation of a crate has an example, or is the README, which has one.
+fn has_example(lib: &str) -> bool {
+    let readme = "doc = include_str!(\"../README.md\")";
+    let mut inner = lib.lines().filter(|line| line.starts_with("//!") || line.starts_with("#!["));
+    inner.any(|line| line == "//! ```" || line.contains(readme))
+}
+
+/// Returns the features of a manifest that the README does not name.
+fn undocumented_features(manifest: &str, readme: &str) -> Vec<String> {
+    let manifest: toml::Table = manifest.parse().unwrap_or_default();
+    let features = manifest.get("features").and_then(toml::Value::as_table);
+    let names = features.into_iter().flat_map(toml::Table::keys);
+    let undocumented = names.filter(|name| !readme.contains(&format!("`{name}`")));
+    undocumented.map(|name| format!("README.md does not name the feature {name}")).collect()
+}
+
 fn manifest_problems(manifest: &str) -> Vec<String> {
     let mut problems = Vec::new();
     let required = [
@@ -202,6 +223,12 @@ mod tests {
         assert_eq!(readme_problems(&long).len(), 2);
         assert_eq!(names_reexported("use hotmem_addr::Pfn;").len(), 1);
         assert_eq!(names_reexported("use hotmem::Pfn;"), [""; 0]);
+        assert!(has_example("#![doc = include_str!(\"../README.md\")]\n"));
+        assert!(!has_example(
+            "#[cfg(doctest)]\n#[doc = include_str!(\"../README.md\")]\nstruct X;\n"
+        ));
+        let features = "[features]\nstd = []\nlog = []\n";
+        assert_eq!(undocumented_features(features, "With `std`").len(), 1);
         assert_eq!(manifest_problems("").len(), 6);
         assert_eq!(manifest_problems("virtio-drivers = { version = \"=0.13.0\" }").len(), 7);
     }

@@ -1,3 +1,7 @@
+#![doc = include_str!("../README.md")]
+//!
+//! # In detail
+//!
 //! Memory hotplug by ACPI, for kernels without an AML interpreter. The crate does no I/O.
 //!
 //! QEMU, Cloud Hypervisor and their relatives show hot-plugged memory, such as a DIMM, by a small
@@ -29,8 +33,3 @@ pub use slots::{
     Change, Dimm, EjectError, Fault, MemorySlots, Model, SlotRegisters, StatusWidth, TooManySlots,
     count_qemu_slots,
 };
-
-/// The example in the README, compiled and run.
-#[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-struct Readme;

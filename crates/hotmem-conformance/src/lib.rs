@@ -1,3 +1,7 @@
+#![cfg_attr(any(not(doctest), feature = "model"), doc = include_str!("../README.md"))]
+//!
+//! # In detail
+//!
 //! Checks virtio-mem and virtio-balloon devices against the VIRTIO specification, point by point, at
 //! their registers.
 //!
@@ -12,6 +16,7 @@
 //! runs on: [`Point::check`]. With the feature `std`, the module `runner` runs all points in a process,
 //! each on a thread with a time limit. With the feature `model`, the module `model` is a device that
 //! passes all points, and one deviation for each point, by which the suite itself is tested.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(not(any(feature = "std", test)), no_std)]
 #![forbid(unsafe_code)]
 
@@ -38,8 +43,3 @@ pub use driver::Clock;
 pub use failure::Failure;
 pub use point::{Outcome, Point, Requirement};
 pub use points::{BALLOON_POINTS, MEMORY_POINTS};
-
-/// The example in the README, compiled and run.
-#[cfg(all(doctest, feature = "model"))]
-#[doc = include_str!("../README.md")]
-struct Readme;

@@ -1,3 +1,7 @@
+#![doc = include_str!("../README.md")]
+//!
+//! # In detail
+//!
 //! CXL memory devices, for kernels that have no driver for them yet. The crate does no I/O.
 //!
 //! 1. [`cedt::structures`] lists the host bridges and the windows of a platform, and [`Platform`]
@@ -41,8 +45,3 @@ pub use hotmem_addr::{AddrError, Bytes, Pfn, PfnRange};
 pub use interleave::{Granularity, UNIT, Ways};
 pub use platform::{Platform, PlatformError};
 pub use registers::{Config, Registers};
-
-/// The example in the README, compiled and run.
-#[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-struct Readme;

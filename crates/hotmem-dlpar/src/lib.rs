@@ -1,3 +1,7 @@
+#![doc = include_str!("../README.md")]
+//!
+//! # In detail
+//!
 //! Dynamic memory of PAPR logical partitions: the *pseries* machine of PowerVM and QEMU.
 //!
 //! One device tree property lists all memory that can ever be added, as logical memory blocks
@@ -22,6 +26,7 @@
 //! | `connectors.rs`, `exchange.rs` | the calls of the hypervisor; their sequence for one connector |
 //! | `request/` | additions and removals: all or nothing, resumable |
 //! | `hypervisor.rs` | a simulated hypervisor, which can fail any call |
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -53,8 +58,3 @@ pub use table::{Group, Lmb, Needs, Run, Storage, Table, TableError};
 #[cfg(feature = "fdt")]
 pub use tree::{Tree, TreeError};
 pub use write::PropertyValue;
-
-/// The example in the README, compiled and run.
-#[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-struct Readme;

@@ -14,6 +14,7 @@
 //! | `class.rs` | the size classes of objects |
 //!
 #![doc = include_str!("../README.md")]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![no_std]
 
 mod class;

@@ -1,3 +1,7 @@
+#![doc = include_str!("../README.md")]
+//!
+//! # In detail
+//!
 //! Changes page tables in batches: unmaps, protects and moves pages, and tears down address spaces.
 //!
 //! Until an entry is cleared, other CPUs use it, and set Accessed and Dirty in it. So an entry is
@@ -73,8 +77,3 @@ pub use space::Space;
 pub use sync::AtomicU64;
 pub use unmap::{CoveredTables, Unmap};
 pub use walk::{NoTable, each_table, find_entry, find_entry_from};
-
-/// The example in the README, compiled and run.
-#[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-struct Readme;

@@ -18,6 +18,7 @@
 //! | has several parts that must agree before memory goes offline | [`notify::Chain`] |
 //!
 #![doc = include_str!("../README.md")]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![no_std]
 
 mod boot_ranges;

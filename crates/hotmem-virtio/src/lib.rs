@@ -1,3 +1,7 @@
+#![doc = include_str!("../README.md")]
+//!
+//! # In detail
+//!
 //! Implements drivers for virtio-mem and virtio-balloon: state machines without I/O, and virtqueues
 //! to run them.
 //!
@@ -10,6 +14,7 @@
 //! With the feature `virtio-drivers`, `mem::Device` and `balloon::Device` run the drivers on a
 //! transport of the crate virtio-drivers, over [`queue::SplitQueue`]. The module `pci` finds
 //! devices and contains such a transport.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![no_std]
 #![deny(unsafe_code)]
 
@@ -33,8 +38,3 @@ pub mod queue;
 #[cfg(feature = "virtio-drivers")]
 pub use handshake::HandshakeError;
 pub use missing_frames::missing_frames;
-
-/// The example in the README, compiled and run.
-#[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-struct Readme;
