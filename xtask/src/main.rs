@@ -8,6 +8,8 @@ mod check;
 mod cpu_time;
 mod cycles;
 mod demo;
+#[cfg(test)]
+mod documents;
 mod embed;
 mod example_names;
 mod figures;

@@ -1,0 +1,168 @@
+//! Checks of what documents say about the tree: links, the oldest version of Rust of each crate, and
+//! figures that are copied from docs/benchmarks.md.
+
+use crate::{files::files, step::root, workspace::Package};
+use std::path::{Component, Path, PathBuf};
+
+/// The beginning of links to files of this repository that packages use, whose documents are read outside
+/// of it.
+const PUBLIC: &str = "https://github.com/hotmem/hotmem/blob/main/";
+
+/// Returns the links of a document, which is in `directory`, that lead to no file of the repository. Other
+/// links to hosts, and links within the document, are not checked.
+fn broken_links<'t>(document: &'t str, directory: &Path) -> Vec<&'t str> {
+    let inline = document.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+    let defined = document.lines().filter_map(|line| line.strip_prefix('[')?.split_once("]: "));
+    let targets = inline.chain(defined.map(|(_, target)| target));
+    let is_broken = |target: &&str| {
+        let path = target.split('#').next().unwrap_or_default();
+        match path.strip_prefix(PUBLIC) {
+            Some(path) => !root().join(path).exists(),
+            None if path.contains("://") || target.starts_with('#') => false,
+            None => !is_file_name(path) || !normal(&directory.join(path)).exists(),
+        }
+    };
+    targets.filter(is_broken).collect()
+}
+
+/// Returns whether a text can be the name of a file, and not code that looks like a link.
+fn is_file_name(text: &str) -> bool {
+    !text.is_empty() && text.chars().all(|c| c.is_ascii_graphic())
+}
+
+/// Returns a path without `..`, so that it can pass through directories that do not exist.
+fn normal(path: &Path) -> PathBuf {
+    let mut normal = PathBuf::new();
+    for component in path.components() {
+        match component {
+            Component::ParentDir => _ = normal.pop(),
+            other => normal.push(other),
+        }
+    }
+    normal
+}
+
+/// Returns the version of Rust that README.md names for a package: in the last cell of the row that has
+/// the package, or in parentheses after its name.
+fn rust_version_in<'t>(readme: &'t str, name: &str) -> Option<&'t str> {
+    let quoted = format!("`{name}`");
+    let in_text =
+        readme.split(&format!("{quoted} (")).nth(1).and_then(|rest| rest.split(')').next());
+    let in_row = || {
+        let row = readme.lines().find(|line| line.starts_with('|') && line.contains(&quoted))?;
+        row.trim_end_matches([' ', '|']).rsplit('|').next().map(str::trim)
+    };
+    in_text.or_else(in_row)
+}
+
+/// Returns the packages whose oldest version of Rust README.md does not name rightly.
+fn wrong_rust_versions(readme: &str, packages: &[Package]) -> Vec<String> {
+    let published = packages.iter().filter(|package| package.is_published);
+    let wrong = published.filter(|package| {
+        rust_version_in(readme, &package.name) != package.rust_version.as_deref()
+    });
+    wrong.map(|package| package.name.clone()).collect()
+}
+
+/// Returns the rows of the table of times in docs/frames.md whose figures docs/benchmarks.md does not
+/// have in its row of the same name.
+fn rows_that_differ<'t>(frames: &'t str, benchmarks: &str) -> Vec<&'t str> {
+    let figures = |line: &&str| line.contains(" ns |");
+    let differs = |row: &&str| {
+        let mut cells = row.trim_matches('|').split('|').map(str::trim);
+        let name = format!("| {} |", cells.next().unwrap_or_default());
+        let Some(measured) = benchmarks.lines().find(|line| line.starts_with(&name)) else {
+            return true;
+        };
+        let figures = cells.filter(|cell| *cell != "–");
+        figures.into_iter().any(|figure| !has_figure(measured, figure))
+    };
+    frames.lines().filter(figures).filter(differs).collect()
+}
+
+/// Returns whether a row of measurements has this median, such as `6.69 ns`.
+fn has_figure(row: &str, figure: &str) -> bool {
+    let (number, unit) = figure.split_once(' ').unwrap_or((figure, ""));
+    // A median is followed by its spread in parentheses, and the unit is before or after that.
+    row.match_indices(&format!(" {number} ")).any(|(at, found)| {
+        let rest = &row[at + found.len()..];
+        let after_spread = rest.split_once(") ").map(|(_, after)| after);
+        rest.starts_with(unit) || after_spread.is_some_and(|after| after.starts_with(unit))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workspace::members;
+    use std::fs;
+
+    #[test]
+    fn links_of_documents_lead_to_files() {
+        let mut broken = Vec::new();
+        for file in
+            files(root()).into_iter().filter(|file| file.extension().is_some_and(|e| e == "md"))
+        {
+            let text = fs::read_to_string(&file).unwrap();
+            let directory = file.parent().unwrap();
+            let links = broken_links(&text, directory).into_iter();
+            broken.extend(links.map(|link| format!("{}: {link}", file.display())));
+        }
+        assert_eq!(broken, [""; 0]);
+    }
+
+    /// A developer's container has the system and the packages of CI.
+    #[test]
+    fn the_dev_container_is_that_of_ci() {
+        let read = |name| fs::read_to_string(root().join(name)).unwrap();
+        let (ci, container) =
+            (read(".github/workflows/ci.yml"), read(".devcontainer/devcontainer.json"));
+        let image = ci.lines().find_map(|line| line.trim().strip_prefix("container: ")).unwrap();
+        assert!(container.contains(&format!("\"image\": \"{image}\"")), "{image}");
+        let installs = ci.lines().filter_map(|line| line.trim().strip_prefix("- run: "));
+        let installs: Vec<_> = installs.filter(|line| !line.contains(".ci/run")).collect();
+        assert!(installs.len() == 2 && container.contains(&installs.join(" && ")), "{installs:?}");
+    }
+
+    #[test]
+    fn a_link_to_a_missing_file_is_found() {
+        let text =
+            "[a](../README.md), [b](https://host/x), [c](#part), [d](../docs/vmm.md#x), [e](no.md)";
+        assert_eq!(broken_links(text, &root().join("docs")), ["no.md"]);
+        let text = format!("[a], [b]\n\n[a]: {PUBLIC}DESIGN.md\n[b]: {PUBLIC}NO.md\n");
+        assert_eq!(broken_links(&text, root()), [format!("{PUBLIC}NO.md")]);
+    }
+
+    #[test]
+    fn the_readme_names_the_oldest_rust_of_each_published_crate() {
+        let readme = fs::read_to_string(root().join("README.md")).unwrap();
+        assert_eq!(wrong_rust_versions(&readme, &members()), [""; 0]);
+        let workspace = env!("CARGO_PKG_RUST_VERSION");
+        assert!(readme.contains(&format!("Rust {workspace}")), "Rust {workspace}");
+    }
+
+    #[test]
+    fn versions_of_rust_are_found_in_rows_and_in_text() {
+        let readme = "| x | `a` | 1.88 |\nuse `b` (1.94)\n| y | take `c` or `d` | 1.90 |\n";
+        let version = |name| rust_version_in(readme, name);
+        assert_eq!([version("a"), version("b"), version("d")], ["1.88", "1.94", "1.90"].map(Some));
+        assert_eq!(version("e"), None);
+    }
+
+    #[test]
+    fn the_page_on_frames_has_the_times_of_the_benchmarks() {
+        let read = |name| fs::read_to_string(root().join(name)).unwrap();
+        let frames = read("docs/frames.md");
+        assert!(frames.matches(" ns |").count() > 20, "the table was found");
+        assert_eq!(rows_that_differ(&frames, &read("docs/benchmarks.md")), [""; 0]);
+    }
+
+    #[test]
+    fn a_figure_that_differs_is_found() {
+        let benchmarks = "| a | 6.69 (6.57 to 6.95) ns | b: 1.10 µs (446 ns to 1.63 µs) | x |";
+        assert_eq!(rows_that_differ("| a | 6.69 ns | 1.10 µs | – |", benchmarks), [""; 0]);
+        for row in ["| a | 6.95 ns |", "| a | 6.69 ns | 1.10 ns |", "| c | 6.69 ns |"] {
+            assert_eq!(rows_that_differ(row, benchmarks), [row]);
+        }
+    }
+}
