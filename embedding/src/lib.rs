@@ -9,7 +9,7 @@
 mod entry;
 mod serial;
 
-use core::{arch::asm, fmt, ops::Range, panic::PanicInfo};
+use core::{arch::asm, arch::x86_64::_rdtsc, fmt, ops::Range, panic::PanicInfo, time::Duration};
 use hotmem_guest::pvh::{MemoryMapEntry, PhysicalMemory, PvhError, StartInfo};
 
 /// The size of the physical memory that the boot code maps. This memory begins at address 0.
@@ -71,6 +71,13 @@ pub fn page_table_root() -> u64 {
 pub fn flush_tlb() {
     // SAFETY: writing the same root flushes the TLB and changes no mapping.
     unsafe { asm!("mov cr3, {}", in(reg) page_table_root(), options(nostack, preserves_flags)) };
+}
+
+/// Returns the time since an arbitrary moment. For simplicity, each tick of the processor's
+/// time-stamp counter counts as a nanosecond.
+pub fn now() -> Duration {
+    // SAFETY: every processor with a 64-bit mode has this counter.
+    Duration::from_nanos(unsafe { _rdtsc() })
 }
 
 /// Runs the kernel. [`kernel!`] calls this function.

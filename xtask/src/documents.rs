@@ -111,6 +111,27 @@ mod tests {
         assert_eq!(broken, [""; 0]);
     }
 
+    /// The dependencies to copy are those with which the steps of the page are built.
+    #[test]
+    fn the_page_on_embedding_has_the_dependencies_of_its_kernels() {
+        let read = |name| fs::read_to_string(root().join(name)).unwrap();
+        let page = read("docs/embedding.md");
+        let block =
+            page.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+        let table = |text: &str| text.parse::<toml::Table>().unwrap()["dependencies"].clone();
+        let printed = table(block);
+        let mut used = table(&read("embedding/Cargo.toml"));
+        let used = used.as_table_mut().unwrap();
+        // It reads the loader's tables, which each kernel does in its own way.
+        used.remove("hotmem-guest").unwrap();
+        for dependency in used.iter_mut().filter_map(|(_, value)| value.as_table_mut()) {
+            if dependency.remove("path").is_some() {
+                dependency.insert("git".into(), "https://github.com/hotmem/hotmem".into());
+            }
+        }
+        assert_eq!(printed.as_table(), Some(&*used));
+    }
+
     /// A developer's container has the system and the packages of CI.
     #[test]
     fn the_dev_container_is_that_of_ci() {

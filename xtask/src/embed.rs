@@ -23,14 +23,15 @@ const IMAGES: &str = "target/x86_64-unknown-none/release/examples";
 const RAM_SIZES: [&str; 3] = ["256M", "1500M", "6G"];
 /// A size of RAM for the steps that add no memory between 128 and 192 MiB.
 const LITTLE_RAM: &str = "64M";
-/// QEMU's arguments for all steps, after the size of the RAM: a DIMM at 16 GiB, and a virtio-mem
-/// device whose requested size is 1 GiB.
+/// QEMU's arguments for all steps, after the size of the RAM: a DIMM at 16 GiB, a virtio-mem
+/// device whose requested size is 1 GiB, and a balloon.
 const MACHINE: &str = "-machine q35 -cpu max -nodefaults -no-user-config \
      -display none -no-reboot -serial stdio -device isa-debug-exit,iobase=0xf4,iosize=4 \
      -object memory-backend-ram,id=dimm,size=1G,reserve=off \
      -device pc-dimm,memdev=dimm,addr=0x400000000 \
      -object memory-backend-ram,id=vmem,size=2G,reserve=off \
-     -device virtio-mem-pci,id=vmem0,memdev=vmem,requested-size=1G";
+     -device virtio-mem-pci,id=vmem0,memdev=vmem,requested-size=1G \
+     -device virtio-balloon-pci,free-page-reporting=on,deflate-on-oom=on";
 /// QEMU's exit status after a kernel has reported success.
 const SUCCESS_STATUS: i32 = 0x10 << 1 | 1;
 /// The time limit of a kernel on an idle host.

@@ -6,14 +6,14 @@
 #[path = "../step_4_mapping/mapping.rs"]
 mod mapping;
 mod pci;
+mod shared_memory;
 
-use core::{alloc::Layout, arch::x86_64::_rdtsc, ptr::NonNull, time::Duration};
 use hotmem::{AllocRequest, OnlineType};
 use hotmem::{BootMap, BootRange, Budget, Bytes, Frames, Hotplug, NoHooks, OneCpu};
-use hotmem_embedding::{Boot, PrintedError, direct_map, kernel, println};
-use hotmem_virtio::dma::DmaMemory;
+use hotmem_embedding::{Boot, PrintedError, direct_map, kernel, now, println};
 use hotmem_virtio::mem::{Device, HotplugMemory, Progress, Status};
 use mapping::KernelMapping;
+use shared_memory::shared_memory;
 use virtio_drivers::transport::{DeviceType, pci::PciTransport};
 
 kernel!(main);
@@ -34,7 +34,8 @@ fn main(boot: &Boot) -> Result<(), PrintedError> {
     let boot_memory = FRAMES.counts().present;
 
     let transport = pci::find(DeviceType::Memory, &mut hotplug)?;
-    let mut device = Device::new(transport, queue_memory()?)?;
+    let queue = shared_memory(&FRAMES, Device::<PciTransport>::MEMORY_SIZE)?;
+    let mut device = Device::new(transport, queue)?;
     // Put memory online as movable. A call of `poll` takes at most 128 MiB offline.
     let mut memory = HotplugMemory::new(OnlineType::Movable, Budget { pageblocks: 64 });
 
@@ -68,21 +69,4 @@ fn main(boot: &Boot) -> Result<(), PrintedError> {
         // `cargo xtask embed` types this into QEMU's monitor.
         println!("(qemu) qom-set /machine/peripheral/vmem0 requested-size 0");
     }
-}
-
-/// Allocates memory that the device and the driver share as long as the kernel runs.
-fn queue_memory() -> Result<DmaMemory, PrintedError> {
-    const LEN: usize = Device::<PciTransport>::MEMORY_SIZE;
-    let frames = FRAMES.alloc(Layout::new::<[u8; LEN]>().into())?.into_raw();
-    let phys_addr = frames.start().phys_addr();
-    let pointer = NonNull::new(direct_map(phys_addr)).ok_or("the direct map has address 0")?;
-    // SAFETY: the frames were allocated above, and are never freed.
-    Ok(unsafe { DmaMemory::new(pointer, phys_addr, LEN) })
-}
-
-/// Returns the time since an arbitrary moment. For simplicity, each tick of the processor's
-/// time-stamp counter counts as a nanosecond.
-fn now() -> Duration {
-    // SAFETY: every processor with a 64-bit mode has this counter.
-    Duration::from_nanos(unsafe { _rdtsc() })
 }
