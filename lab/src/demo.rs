@@ -2,8 +2,8 @@
 
 use crate::{
     hosted::{Hosted, HostedError, ThreadCpus},
-    lsmem::Listing,
-    size,
+    lsmem::{JsonListing, Listing},
+    out, size,
     table::{table, time},
 };
 use anyhow::{Context, Result, bail};
@@ -11,7 +11,8 @@ use hotmem::{
     AllocRequest, Allocation, Budget, Bytes, OnlineType, PfnRange, Progress, Shrink,
     geometry::{FRAME_SIZE, PAGEBLOCK_FRAMES},
 };
-use std::time::Instant;
+use serde::Serialize;
+use std::time::{Duration, Instant};
 
 const PAGEBLOCK: Bytes = Bytes(PAGEBLOCK_FRAMES as u64 * FRAME_SIZE);
 
@@ -31,6 +32,9 @@ pub struct Args {
     /// is unplugged
     #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "16M")]
     keep: Bytes,
+    /// Print JSON (docs/command.md)
+    #[arg(long)]
+    json: bool,
 }
 
 impl Args {
@@ -52,7 +56,9 @@ impl Args {
 /// The first error.
 pub fn run(args: &Args) -> Result<()> {
     args.check()?;
-    say!("the engine runs in this process: there is no guest and no device, the MMU is simulated")?;
+    if !args.json {
+        say!("the engine runs in this process, with a simulated MMU and without a guest")?;
+    }
     let machine = build(args)?;
     let mut hotplug = machine.boot()?;
     let mut hooks = machine.hooks();
@@ -64,7 +70,10 @@ pub fn run(args: &Args) -> Result<()> {
     hotplug.add(range)?;
     hotplug.online(range, OnlineType::Movable, &mut hooks)?;
     steps.push(("plug", args.plug, start.elapsed()));
-    crate::out::write(format_args!("{}", Listing::of(&hotplug, Bytes::mib(128), false)))?;
+    let listing = Listing::of(&hotplug, Bytes::mib(128), false);
+    if !args.json {
+        out::write(format_args!("{listing}"))?;
+    }
 
     let start = Instant::now();
     let used = allocate_and_write(&machine, args.touch)?;
@@ -112,6 +121,11 @@ pub fn run(args: &Args) -> Result<()> {
         bail!("{} frames are present at the end", counts.present);
     }
 
+    if args.json {
+        let migrated = space.migrated().0;
+        let steps = steps.iter().map(JsonStep::from).collect();
+        return out::write_json(&JsonOutcome { plugged: listing.as_json(), steps, migrated });
+    }
     let mut table = table(&["step", "memory", "time"], 1);
     for (step, memory, duration) in steps {
         table.add_row([step.into(), size::short(memory), time(duration)]);
@@ -119,6 +133,29 @@ pub fn run(args: &Args) -> Result<()> {
     say!("{table}")?;
     say!("{} of mapped pages were migrated by the simulated MMU", size::short(space.migrated()))?;
     Ok(())
+}
+
+/// What the command did, for JSON. Sizes are in bytes.
+#[derive(Serialize)]
+struct JsonOutcome {
+    /// The memory while it was plugged.
+    plugged: JsonListing,
+    steps: Vec<JsonStep>,
+    migrated: u64,
+}
+
+/// A step, for JSON.
+#[derive(Serialize)]
+struct JsonStep {
+    step: &'static str,
+    size: u64,
+    seconds: f64,
+}
+
+impl From<&(&'static str, Bytes, Duration)> for JsonStep {
+    fn from(&(step, size, time): &(&'static str, Bytes, Duration)) -> JsonStep {
+        JsonStep { step, size: size.0, seconds: time.as_secs_f64() }
+    }
 }
 
 fn build(args: &Args) -> Result<Hosted, HostedError> {
@@ -190,6 +227,7 @@ mod tests {
             plug: Bytes::gib(4),
             touch: Bytes::mib(48),
             keep: Bytes::mib(8),
+            json: false,
         })
         .unwrap();
     }

@@ -6,6 +6,7 @@ use hotmem::{
     AddRequest, Bytes, Hotplug, Map, MemoryBlock, MemoryBlockState, NoHooks, OnlineType, PfnRange,
     Platform, State, Zone,
 };
+use serde::Serialize;
 use std::fmt;
 
 /// Arguments of `hotmem lsmem`, which describe the hosted machine to list.
@@ -32,6 +33,9 @@ pub struct Args {
     /// Print a row for each memory block instead of a row for each run of equal memory blocks
     #[arg(long)]
     all: bool,
+    /// Print JSON (docs/command.md)
+    #[arg(long)]
+    json: bool,
 }
 
 fn parse_block_size(text: &str) -> Result<Bytes, String> {
@@ -72,8 +76,11 @@ pub fn run(args: &Args) -> Result<()> {
         }
         unused = above;
     }
-    crate::out::write(format_args!("{}", Listing::of(&hotplug, args.block_size, args.all)))?;
-    Ok(())
+    let listing = Listing::of(&hotplug, args.block_size, args.all);
+    if args.json {
+        return crate::out::write_json(&listing.as_json());
+    }
+    Ok(crate::out::write(format_args!("{listing}"))?)
 }
 
 /// The memory blocks of a machine, as lsmem shows them.
@@ -125,6 +132,38 @@ impl Listing {
         }
         Listing { block_size, rows, totals }
     }
+
+    /// Returns the listing for JSON.
+    #[must_use]
+    pub fn as_json(&self) -> JsonListing {
+        let Totals { online, offline, device } = self.totals;
+        let memory = self.rows.iter().map(|row| row.shown(self.block_size)).collect();
+        let [block_size, online, offline, device] =
+            [self.block_size, online, offline, device].map(|size| size.0);
+        JsonListing { memory, block_size, online, offline, device }
+    }
+}
+
+/// A [`Listing`] for JSON. Sizes are in bytes.
+#[derive(Serialize)]
+pub struct JsonListing {
+    memory: Vec<ShownRow>,
+    block_size: u64,
+    online: u64,
+    offline: u64,
+    device: u64,
+}
+
+/// The columns of a row.
+#[derive(Serialize)]
+struct ShownRow {
+    range: String,
+    size: u64,
+    state: &'static str,
+    removable: bool,
+    block: String,
+    node: u32,
+    zones: &'static str,
 }
 
 impl Totals {
@@ -153,6 +192,34 @@ impl Row {
         Row { range, state, is_removable, node: node.0, zone }
     }
 
+    /// Returns the columns of the row.
+    fn shown(&self, block_size: Bytes) -> ShownRow {
+        let block = |frame: u64| frame / block_size.frames();
+        let first = block(self.range.start().number());
+        let last = block(self.range.end().number() - 1);
+        ShownRow {
+            range: self.range.to_string(),
+            size: self.range.bytes().0,
+            state: match self.state {
+                MemoryBlockState::Online => "online",
+                MemoryBlockState::Offline => "offline",
+                MemoryBlockState::GoingOffline => "going-offline",
+                MemoryBlockState::Mixed => "mixed",
+                MemoryBlockState::Device => "device",
+            },
+            removable: self.is_removable,
+            block: if first == last { first.to_string() } else { format!("{first}-{last}") },
+            node: self.node,
+            zones: match self.zone {
+                Some(Zone::Kernel) => "Normal",
+                Some(Zone::Movable) => "Movable",
+                None if self.state == MemoryBlockState::Device => "Device",
+                None if self.state == MemoryBlockState::Offline => "none",
+                None => "Normal/Movable",
+            },
+        }
+    }
+
     fn is_continued_by(&self, next: &Row) -> bool {
         self.range.end() == next.range.start() && Row { range: self.range, ..next.clone() } == *self
     }
@@ -162,32 +229,19 @@ impl fmt::Display for Listing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let columns = ["RANGE", "SIZE", "STATE", "REMOVABLE", "BLOCK", "NODE", "ZONES"];
         let mut table = table(&columns, 1);
+        // Narrow enough for a terminal of 80 columns: no leading zeroes, and one space between columns.
+        table.column_iter_mut().for_each(|column| _ = column.set_padding((0, 1)));
         for row in &self.rows {
-            let block = |frame: u64| frame / self.block_size.frames();
-            let first = block(row.range.start().number());
-            let last = block(row.range.end().number() - 1);
+            let (range, row) = (row.range, row.shown(self.block_size));
+            let (start, end) = (range.start().phys_addr(), range.end().phys_addr());
             table.add_row([
-                row.range.to_string(),
-                size::short(row.range.bytes()),
-                match row.state {
-                    MemoryBlockState::Online => "online",
-                    MemoryBlockState::Offline => "offline",
-                    MemoryBlockState::GoingOffline => "going-offline",
-                    MemoryBlockState::Mixed => "mixed",
-                    MemoryBlockState::Device => "device",
-                }
-                .into(),
-                if row.is_removable { "yes" } else { "no" }.into(),
-                if first == last { first.to_string() } else { format!("{first}-{last}") },
+                format!("{start:#x}-{:#x}", end - 1),
+                size::short(Bytes(row.size)),
+                row.state.into(),
+                if row.removable { "yes" } else { "no" }.into(),
+                row.block,
                 row.node.to_string(),
-                match row.zone {
-                    Some(Zone::Kernel) => "Normal",
-                    Some(Zone::Movable) => "Movable",
-                    None if row.state == MemoryBlockState::Device => "Device",
-                    None if row.state == MemoryBlockState::Offline => "none",
-                    None => "Normal/Movable",
-                }
-                .into(),
+                row.zones.into(),
             ]);
         }
         writeln!(f, "{table}\n")?;

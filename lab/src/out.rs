@@ -46,6 +46,14 @@ pub fn ensure_writable(path: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Writes a value to standard output as JSON.
+///
+/// # Errors
+/// [`OutputError`], or a value that JSON cannot express.
+pub fn write_json(value: &impl serde::Serialize) -> Result<()> {
+    Ok(write(format_args!("{}\n", serde_json::to_string_pretty(value)?))?)
+}
+
 /// Writes a line to standard error. Errors are ignored.
 pub fn remark(line: fmt::Arguments<'_>) {
     let _ = writeln!(io::stderr(), "{line}");

@@ -107,7 +107,7 @@ fn drmgr_adds_lmbs_and_fails_for_too_many() {
     let stdout = String::from_utf8(output.stdout).unwrap();
     assert_eq!(stdout.matches("was hot-added").count(), 40, "{stdout}");
     // The LMBs are on two nodes, so they form two ranges.
-    assert!(stdout.contains("40 LMBs, 640.0 MiB, added and online in 2 ranges"), "{stdout}");
+    assert!(stdout.contains("40 LMBs, 640M, added and online in 2 ranges"), "{stdout}");
     assert!(stdout.contains("Movable"), "{stdout}");
     let output = drmgr(&["-r", "-q", "100"]);
     assert!(output.status.success());
@@ -161,6 +161,59 @@ fn the_totals_of_lsmem_count_the_parts_of_a_memory_block() {
             line.strip_prefix(&format!("Total {kind} memory:")).is_some_and(|s| s.trim() == size)
         };
         assert!(stdout.lines().any(is_total), "{kind}: not {size} in\n{stdout}");
+    }
+}
+
+/// Returns the names of all keys of a JSON value.
+fn keys(value: &serde_json::Value) -> Vec<String> {
+    match value {
+        serde_json::Value::Object(map) => {
+            map.iter().flat_map(|(key, value)| [vec![key.clone()], keys(value)].concat()).collect()
+        }
+        serde_json::Value::Array(values) => values.iter().flat_map(keys).collect(),
+        _ => Vec::new(),
+    }
+}
+
+const JSON_COMMANDS: [&[&str]; 3] = [
+    &["lsmem", "--json"],
+    &["hosted", "--plug", "1G", "--touch", "16M", "--json"],
+    &["drmgr", "-c", "mem", "-a", "-q", "5", "--lmbs", "10", "--lmb-size", "16M", "--json"],
+];
+
+#[test]
+fn the_document_names_each_key_of_the_json() {
+    let document = include_str!("../../docs/command.md");
+    for args in JSON_COMMANDS {
+        let output = hotmem(args);
+        let value = serde_json::from_slice(&output.stdout).unwrap();
+        for key in keys(&value) {
+            let is_named =
+                [format!("`{key}`"), format!("[].{key}`")].map(|n| document.contains(&n));
+            assert!(is_named.contains(&true), "{args:?}: {key}");
+        }
+    }
+}
+
+#[test]
+fn the_json_of_lsmem_has_the_sizes_of_its_table() {
+    let output = hotmem(&["lsmem", "--movable", "2G", "--offline", "0", "--online", "0", "--json"]);
+    let value: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(value["online"], 3_u64 << 30);
+    let movable = &value["memory"][1];
+    assert_eq!((&movable["size"], &movable["zones"]), (&(2_u64 << 30).into(), &"Movable".into()));
+    assert_eq!(movable["removable"], true);
+}
+
+#[test]
+fn tables_fit_into_80_columns() {
+    // The tables of benches have long names of cases.
+    let commands = PRINTING_COMMANDS.iter().filter(|args| args[0] != "bench");
+    for args in commands {
+        let stdout = String::from_utf8(hotmem(args).stdout).unwrap();
+        for line in stdout.lines() {
+            assert!(line.chars().count() <= 80, "{args:?}: {line}");
+        }
     }
 }
 

@@ -1,10 +1,14 @@
 //! `hotmem drmgr`, which makes the requests of `drmgr -c mem` to a hosted partition.
 
 use super::{Description, PartitionStorage};
-use crate::{lsmem::Listing, progress, size, table};
+use crate::{
+    lsmem::{JsonListing, Listing},
+    out, progress, size, table,
+};
 use anyhow::{Context, Result, bail};
 use hotmem::{Budget, Bytes, OnlineType};
 use hotmem_dlpar::{Change, DrcIndex, LmbSelection, PollState, Request, Summary, Version};
+use serde::Serialize;
 use std::{ops::ControlFlow, path::PathBuf, thread, time::Duration, time::Instant};
 
 /// Arguments of `hotmem drmgr`: those of drmgr for memory, and a description of the partition.
@@ -28,8 +32,11 @@ pub struct Args {
     #[arg(short = 's', value_name = "INDEX", value_parser = parse_index)]
     index: Option<DrcIndex>,
     /// Print a line for each LMB
-    #[arg(short, long)]
+    #[arg(short, long, conflicts_with = "json")]
     debug: bool,
+    /// Print JSON (docs/command.md)
+    #[arg(long)]
+    json: bool,
     /// The partition's flattened device tree
     #[arg(long, value_name = "FILE", conflicts_with_all = ["lmbs", "lmb_size", "nodes", "assigned"])]
     dtb: Option<PathBuf>,
@@ -106,13 +113,38 @@ pub fn run(args: &Args) -> Result<()> {
     let block_size = partition.table().lmb_size().bytes().clamp(Bytes::mib(128), Bytes::gib(2));
     let Summary { lmbs, ranges, skipped, misplaced, .. } = result?;
     let size = Bytes(u64::from(lmbs) * partition.table().lmb_size().bytes().0);
+    let listing = Listing::of(&partition.hotplug, block_size, false);
+    if args.json {
+        let (size, seconds) = (size.0, time.as_secs_f64());
+        let partition = listing.as_json();
+        return out::write_json(&JsonOutcome {
+            lmbs,
+            size,
+            ranges,
+            seconds,
+            skipped,
+            misplaced,
+            partition,
+        });
+    }
     let outcome = if args.add { "added and online" } else { "removed" };
     let [lmbs, ranges] = [(lmbs, "LMB"), (ranges, "range")].map(counted);
-    let (size, time) = (size::approximate(size), table::time(time));
+    let (size, time) = (size::short(size), table::time(time));
     say!("{lmbs}, {size}, {outcome} in {ranges} and {time}")?;
     say!("{skipped} skipped, {misplaced} on another node than theirs\n")?;
-    crate::out::write(format_args!("{}", Listing::of(&partition.hotplug, block_size, false)))?;
-    Ok(())
+    Ok(out::write(format_args!("{listing}"))?)
+}
+
+/// What a request did, and the memory after it, for JSON. Sizes are in bytes.
+#[derive(Serialize)]
+struct JsonOutcome {
+    lmbs: u32,
+    size: u64,
+    ranges: u32,
+    seconds: f64,
+    skipped: u32,
+    misplaced: u32,
+    partition: JsonListing,
 }
 
 /// Returns a number with its unit, in the singular or the plural.

@@ -10,11 +10,12 @@ pub use machine::{Clock, Interrupts, Machine, Outcome};
 pub use xpti::Xpti;
 
 use crate::{
-    progress, size,
+    out, progress, size,
     table::{figures, table},
 };
 use anyhow::{Result, bail};
 use hotmem::{Bytes, geometry::FRAME_SIZE};
+use serde::Serialize;
 use std::path::PathBuf;
 
 /// The largest size that the guest can map.
@@ -38,6 +39,33 @@ pub struct Args {
     /// The guest's image [default: built from the workspace]
     #[arg(long, value_name = "PATH")]
     guest_image: Option<PathBuf>,
+    /// Print JSON (docs/command.md)
+    #[arg(long)]
+    json: bool,
+}
+
+/// The cost of an operation, for JSON.
+#[derive(Serialize)]
+struct JsonFigure<'a> {
+    case: &'a str,
+    subject: &'a str,
+    pages: u64,
+    instructions_per_page: f64,
+    hypercalls: u64,
+    flushes: u64,
+}
+
+impl<'a> From<&'a Figure> for JsonFigure<'a> {
+    fn from(figure: &'a Figure) -> JsonFigure<'a> {
+        JsonFigure {
+            case: &figure.case,
+            subject: &figure.subject,
+            pages: figure.entries,
+            instructions_per_page: figure.per_entry(),
+            hypercalls: figure.hypercalls,
+            flushes: figure.flushes,
+        }
+    }
 }
 
 /// Boots Xen, in which the guest maps and unmaps memory, and prints the cost.
@@ -54,6 +82,10 @@ pub fn run(args: &Args) -> Result<()> {
     let options = format!("mode=foreign pages={pages} batch={} runs={}", args.batch, args.runs);
     let outcome = machine.boot(args.xpti, Clock::Instructions, &options)?;
     progress.finish_and_clear();
+    if args.json {
+        let figures: Vec<_> = outcome.figures.iter().map(JsonFigure::from).collect();
+        return out::write_json(&serde_json::json!({ "figures": figures }));
+    }
     let mut table =
         table(&["case", "subject", "pages", "instructions a page", "hypercalls", "flushes"], 2);
     for figure in &outcome.figures {
