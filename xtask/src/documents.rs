@@ -1,46 +1,7 @@
-//! Checks of what documents say about the tree: links, the oldest version of Rust of each crate, and
-//! figures that are copied from docs/benchmarks.md.
+//! Checks of what documents say about the tree: the oldest version of Rust of each crate, dependencies to
+//! copy, figures that are copied from docs/benchmarks.md, and the container of developers.
 
-use crate::{files::files, step::root, workspace::Package};
-use std::path::{Component, Path, PathBuf};
-
-/// The beginning of links to files of this repository that packages use, whose documents are read outside
-/// of it.
-const PUBLIC: &str = "https://github.com/hotmem/hotmem/blob/main/";
-
-/// Returns the links of a document, which is in `directory`, that lead to no file of the repository. Other
-/// links to hosts, and links within the document, are not checked.
-fn broken_links<'t>(document: &'t str, directory: &Path) -> Vec<&'t str> {
-    let inline = document.split("](").skip(1).filter_map(|rest| rest.split(')').next());
-    let defined = document.lines().filter_map(|line| line.strip_prefix('[')?.split_once("]: "));
-    let targets = inline.chain(defined.map(|(_, target)| target));
-    let is_broken = |target: &&str| {
-        let path = target.split('#').next().unwrap_or_default();
-        match path.strip_prefix(PUBLIC) {
-            Some(path) => !root().join(path).exists(),
-            None if path.contains("://") || target.starts_with('#') => false,
-            None => !is_file_name(path) || !normal(&directory.join(path)).exists(),
-        }
-    };
-    targets.filter(is_broken).collect()
-}
-
-/// Returns whether a text can be the name of a file, and not code that looks like a link.
-fn is_file_name(text: &str) -> bool {
-    !text.is_empty() && text.chars().all(|c| c.is_ascii_graphic())
-}
-
-/// Returns a path without `..`, so that it can pass through directories that do not exist.
-fn normal(path: &Path) -> PathBuf {
-    let mut normal = PathBuf::new();
-    for component in path.components() {
-        match component {
-            Component::ParentDir => _ = normal.pop(),
-            other => normal.push(other),
-        }
-    }
-    normal
-}
+use crate::workspace::Package;
 
 /// Returns the version of Rust that README.md names for a package: in the last cell of the row that has
 /// the package, or in parentheses after its name.
@@ -94,22 +55,8 @@ fn has_figure(row: &str, figure: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workspace::members;
+    use crate::{step::root, workspace::members};
     use std::fs;
-
-    #[test]
-    fn links_of_documents_lead_to_files() {
-        let mut broken = Vec::new();
-        for file in
-            files(root()).into_iter().filter(|file| file.extension().is_some_and(|e| e == "md"))
-        {
-            let text = fs::read_to_string(&file).unwrap();
-            let directory = file.parent().unwrap();
-            let links = broken_links(&text, directory).into_iter();
-            broken.extend(links.map(|link| format!("{}: {link}", file.display())));
-        }
-        assert_eq!(broken, [""; 0]);
-    }
 
     /// The dependencies to copy are those with which the steps of the page are built.
     #[test]
@@ -143,15 +90,6 @@ mod tests {
         let installs = ci.lines().filter_map(|line| line.trim().strip_prefix("- run: "));
         let installs: Vec<_> = installs.filter(|line| !line.contains(".ci/run")).collect();
         assert!(installs.len() == 2 && container.contains(&installs.join(" && ")), "{installs:?}");
-    }
-
-    #[test]
-    fn a_link_to_a_missing_file_is_found() {
-        let text =
-            "[a](../README.md), [b](https://host/x), [c](#part), [d](../docs/vmm.md#x), [e](no.md)";
-        assert_eq!(broken_links(text, &root().join("docs")), ["no.md"]);
-        let text = format!("[a], [b]\n\n[a]: {PUBLIC}DESIGN.md\n[b]: {PUBLIC}NO.md\n");
-        assert_eq!(broken_links(&text, root()), [format!("{PUBLIC}NO.md")]);
     }
 
     #[test]

@@ -17,6 +17,10 @@ const PREFIXES: [&str; 10] = [
     "embedding/",
 ];
 
+/// The beginning of links to files of this repository in the documents of packages, which are read outside
+/// of the repository.
+const PUBLIC: &str = "https://github.com/hotmem/hotmem/blob/main/";
+
 /// Returns the named files that exist neither below the repository's root nor below a package, and the
 /// links to missing files, in the sources and documents of the repository.
 pub(crate) fn problems() -> io::Result<Vec<String>> {
@@ -31,7 +35,11 @@ pub(crate) fn problems() -> io::Result<Vec<String>> {
         let missing = file_names(&text).into_iter().filter(|name| !exists(name));
         problems.extend(missing.map(|name| format!("{file}: there is no `{name}`")));
         let links = if has_extension(path, "md") { link_targets(&text) } else { BTreeSet::new() };
-        let missing = links.into_iter().filter(|link| !path.with_file_name(link).exists());
+        let file_of = |link: &str| match link.strip_prefix(PUBLIC) {
+            Some(link) => root().join(link),
+            None => path.with_file_name(link),
+        };
+        let missing = links.into_iter().filter(|link| !file_of(link).exists());
         problems
             .extend(missing.map(|link| format!("{file}: links to {link}, which does not exist")));
     }
@@ -52,11 +60,15 @@ fn file_names(text: &str) -> BTreeSet<&str> {
         .collect()
 }
 
-/// Returns the files that a document links to by a relative path, without the fragment.
+/// Returns the files that a document links to by a relative path or by [`PUBLIC`], in the text or by a
+/// definition on a line of its own, without the fragment.
 fn link_targets(text: &str) -> BTreeSet<&str> {
-    let targets = text.split("](").skip(1).filter_map(|rest| rest.split(')').next());
-    let paths = targets.filter_map(|target| target.split('#').next());
-    paths.filter(|path| !path.is_empty() && !path.contains(':')).collect()
+    let inline = text.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+    let defined =
+        text.lines().filter_map(|line| Some(line.strip_prefix('[')?.split_once("]: ")?.1));
+    let paths = inline.chain(defined).filter_map(|target| target.split('#').next());
+    let leads_to_a_file = |path: &&str| path.starts_with(PUBLIC) || !path.contains(':');
+    paths.filter(|path| !path.is_empty()).filter(leads_to_a_file).collect()
 }
 
 #[cfg(test)]
@@ -75,6 +87,8 @@ mod tests {
     fn link_targets_are_paths_without_fragments() {
         let text = "[a](docs/a.md) and [b](../b.md#place), [c](https://c.org), [d](#here)";
         assert_eq!(Vec::from_iter(link_targets(text)), ["../b.md", "docs/a.md"]);
+        let text = format!("[a], [b]\n\n[a]: {PUBLIC}a.md#x\n[b]: https://b.org\n");
+        assert_eq!(Vec::from_iter(link_targets(&text)), [format!("{PUBLIC}a.md")]);
     }
 
     #[test]
