@@ -101,3 +101,28 @@ pub fn run(args: &Args) -> Result<()> {
     say!("{table}")?;
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_document_names_each_key_of_a_figure() {
+        let figure = Figure {
+            case: "xen-munmap".into(),
+            subject: "hotmem".into(),
+            batch: 32,
+            entries: 512,
+            cycles: 1024,
+            in_xen: 0,
+            hypercalls: 16,
+            flushes: 1,
+        };
+        let json = serde_json::to_value(JsonFigure::from(&figure)).unwrap();
+        assert_eq!(json["instructions_per_page"], 2.0);
+        let document = include_str!("../../../docs/command.md");
+        for key in json.as_object().unwrap().keys() {
+            assert!(document.contains(&format!("`{key}`")), "{key}");
+        }
+    }
+}
