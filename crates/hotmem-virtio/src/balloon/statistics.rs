@@ -1,6 +1,9 @@
 //! Defines and encodes statistics of the guest's memory (5.5.6.3).
 
-/// A statistic of the specification (5.5.6.4). Amounts of memory are in bytes.
+/// A statistic: its tag. Amounts of memory are in bytes.
+///
+/// Tags 0 to 9 are those of the specification (5.5.6.4). Tags 10 to 15 are Linux's
+/// (`include/uapi/linux/virtio_balloon.h`). A device ignores a tag that it does not know (5.5.6.3.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 pub enum Statistic {
@@ -24,16 +27,29 @@ pub enum Statistic {
     HugePagesAllocated = 8,
     /// The number of huge pages that could not be allocated.
     HugePagesFailed = 9,
+    /// The number of times that programs were ended because no memory was left.
+    OutOfMemoryKills = 10,
+    /// The number of allocations that waited for memory to be reclaimed.
+    AllocationStalls = 11,
+    /// Memory that was examined for reclaim in the background.
+    ScannedInBackground = 12,
+    /// Memory that allocations examined for reclaim while they waited.
+    ScannedByAllocations = 13,
+    /// Memory that was reclaimed in the background.
+    ReclaimedInBackground = 14,
+    /// Memory that allocations reclaimed while they waited.
+    ReclaimedByAllocations = 15,
 }
 
-/// A set of statistics. Each statistic has at most one value.
+/// A set of statistics. Each statistic has at most one value. A kernel sets those that it counts; the
+/// device does not get the others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryStatistics {
     values: [Option<u64>; Self::MAX_ENTRIES],
 }
 
 impl MemoryStatistics {
-    const MAX_ENTRIES: usize = 10;
+    const MAX_ENTRIES: usize = Statistic::ReclaimedByAllocations as usize + 1;
     /// The encoded size of an entry in bytes.
     const ENTRY_BYTES: usize = 10;
     /// The maximal encoded size in bytes.
@@ -68,12 +84,12 @@ impl MemoryStatistics {
         (bytes, len)
     }
 
-    /// Returns the values of the statistics that `first` contains, 0 where `self` has no value. A
-    /// driver must send the same statistics each time.
-    pub(super) fn with_keys_of(&self, first: &MemoryStatistics) -> MemoryStatistics {
-        let mut values = first.values;
+    /// Returns the statistics that `last` contains, with the values of `self`. Where `self` has no
+    /// value, the last one stays. A driver must send the same statistics each time (5.5.6.3.1).
+    pub(super) fn with_keys_of(&self, last: &MemoryStatistics) -> MemoryStatistics {
+        let mut values = last.values;
         for (entry, value) in values.iter_mut().zip(self.values) {
-            *entry = entry.map(|_| value.unwrap_or(0));
+            *entry = entry.map(|last| value.unwrap_or(last));
         }
         MemoryStatistics { values }
     }
@@ -94,12 +110,43 @@ mod tests {
     }
 
     #[test]
-    fn the_same_statistics_are_sent_each_time() {
-        let first = MemoryStatistics::default().with(Statistic::Free, 1);
-        let later = MemoryStatistics::default().with(Statistic::Total, 5);
+    fn the_tags_are_those_of_the_specification_and_of_linux() {
+        use Statistic as S;
+        let in_order = [
+            S::SwapIn,
+            S::SwapOut,
+            S::MajorFaults,
+            S::MinorFaults,
+            S::Free,
+            S::Total,
+            S::Available,
+            S::Caches,
+            S::HugePagesAllocated,
+            S::HugePagesFailed,
+            S::OutOfMemoryKills,
+            S::AllocationStalls,
+            S::ScannedInBackground,
+            S::ScannedByAllocations,
+            S::ReclaimedInBackground,
+            S::ReclaimedByAllocations,
+        ];
+        let mut all = MemoryStatistics::default();
+        for (tag, statistic) in (0u8..).zip(in_order) {
+            let (bytes, len) =
+                MemoryStatistics::default().with(statistic, 0x0102_0304_0506_0708).to_bytes();
+            assert_eq!(&bytes[..len], [tag, 0, 8, 7, 6, 5, 4, 3, 2, 1], "{statistic:?}");
+            all = all.with(statistic, 1);
+        }
+        assert_eq!(all.to_bytes().1, 16 * 10);
+    }
+
+    #[test]
+    fn the_same_statistics_are_sent_each_time_and_none_gets_an_invented_value() {
+        let last = MemoryStatistics::default().with(Statistic::Free, 1).with(Statistic::Caches, 2);
+        let now = MemoryStatistics::default().with(Statistic::Total, 5).with(Statistic::Caches, 6);
         assert_eq!(
-            later.with_keys_of(&first),
-            MemoryStatistics::default().with(Statistic::Free, 0)
+            now.with_keys_of(&last),
+            MemoryStatistics::default().with(Statistic::Free, 1).with(Statistic::Caches, 6)
         );
     }
 }

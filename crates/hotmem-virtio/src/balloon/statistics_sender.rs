@@ -12,7 +12,8 @@ use core::time::Duration;
 #[derive(Debug, Default)]
 pub(super) struct StatisticsSender {
     device_has_buffer: bool,
-    first_statistics: Option<MemoryStatistics>,
+    /// What was sent last.
+    last_statistics: Option<MemoryStatistics>,
     last_sent: Option<Duration>,
 }
 
@@ -42,13 +43,15 @@ impl StatisticsSender {
             return Step::Pending(until);
         }
         let statistics = memory.statistics();
-        let first = *self.first_statistics.get_or_insert(statistics);
-        if first == MemoryStatistics::default() {
+        let last = self.last_statistics.unwrap_or(statistics);
+        let statistics = statistics.with_keys_of(&last);
+        self.last_statistics = Some(statistics);
+        if statistics == MemoryStatistics::default() {
             return Step::Idle;
         }
         self.last_sent = Some(now);
         self.device_has_buffer = true;
         counters.statistics = counters.statistics.wrapping_add(1);
-        Step::Ready(Ok(Action::Send(Message::Statistics(statistics.with_keys_of(&first)))))
+        Step::Ready(Ok(Action::Send(Message::Statistics(statistics))))
     }
 }

@@ -51,3 +51,18 @@ fn a_kernel_without_statistics_sends_none() {
     assert_eq!(setup.poll(), Step::Idle);
     assert_eq!(setup.device.messages, []);
 }
+
+#[test]
+fn a_kernel_that_has_no_value_any_more_repeats_its_last_one() {
+    let mut setup = setup();
+    let kills = Statistic::OutOfMemoryKills;
+    for (given, expected) in [(Some(3), 3), (None, 3), (Some(4), 4), (None, 4)] {
+        let free = MemoryStatistics::default().with(Statistic::Free, 1);
+        setup.memory.statistics = given.map_or(free, |value| free.with(kills, value));
+        assert_eq!(setup.poll(), Step::Idle);
+        let Some(Message::Statistics(last)) = setup.device.messages.last() else { panic!() };
+        assert_eq!(last.get(kills), Some(expected));
+        setup.now += Duration::from_secs(1);
+        setup.answered_queue = setup.device.request_statistics();
+    }
+}

@@ -215,11 +215,13 @@ fn a_device_with_eight_bytes_of_configuration_works() {
 fn statistics_reach_the_device_unchanged() {
     let host = transport::host(Features::VERSION_1 | Features::STATS_VQ, QueueNumbering::Dense);
     let (mut device, mut memory) = start(&host, ALL_FEATURES).unwrap();
-    memory.statistics =
-        MemoryStatistics::default().with(Statistic::Free, 5).with(Statistic::Available, u64::MAX);
+    memory.statistics = MemoryStatistics::default()
+        .with(Statistic::ReclaimedByAllocations, 1 << 20)
+        .with(Statistic::Free, 5)
+        .with(Statistic::Available, u64::MAX);
     device.poll(NOW, BUDGET, &mut memory);
     let state = host.borrow();
-    assert_eq!(state.statistics, [(4, 5), (6, u64::MAX)]);
+    assert_eq!(state.statistics, [(4, 5), (6, u64::MAX), (15, 1 << 20)]);
 }
 
 #[test]
