@@ -77,6 +77,25 @@ impl Features {
             Poison::Filled(_) => accepted - Features::PAGE_REPORTING - Features::FREE_PAGE_HINT,
         }
     }
+
+    /// Returns these features, and each feature of `offered` whose queue the specification lists before
+    /// a queue of one of them.
+    ///
+    /// Some devices number their queues by the offered features, others by the accepted ones, and a
+    /// driver cannot find out by which. If a driver accepts the result, both have the same numbers. A
+    /// device may then ask for statistics and hints that the kernel does not want to give:
+    /// [`Memory::statistics`](super::Memory::statistics) and
+    /// [`Memory::next_hint`](super::Memory::next_hint) give none by default.
+    #[must_use]
+    pub fn with_earlier_queues(self, offered: Features) -> Features {
+        let statistics = offered & Features::STATS_VQ;
+        let hints = offered & Features::FREE_PAGE_HINT;
+        match self {
+            own if own.contains(Features::PAGE_REPORTING) => own | statistics | hints,
+            own if own.contains(Features::FREE_PAGE_HINT) => own | statistics,
+            own => own,
+        }
+    }
 }
 
 #[cfg(test)]

@@ -106,13 +106,13 @@ impl Hints {
             }
             command if self.last_completed == Some(command) => Step::Idle,
             command if self.open_command.is_none() => self.send_command(now, command),
-            command => match memory.next_hint().filter(|range| !range.is_empty()) {
-                Some(range) => {
+            command => match limits.allows_hints.then(|| memory.next_hint()).flatten() {
+                Some(range) if !range.is_empty() => {
                     self.has_held_hints = true;
                     self.in_flight = Some(InFlight::new(range.frames(), now));
                     Step::Ready(Ok(Action::Send(Message::Hint(range))))
                 }
-                None => {
+                _ => {
                     self.last_completed = Some(command);
                     self.send_command(now, STOP)
                 }

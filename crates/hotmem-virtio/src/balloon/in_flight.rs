@@ -6,19 +6,21 @@ use super::status::Counters;
 use super::step::{Action, Step};
 use core::time::Duration;
 
-/// The limits of the device that the services observe.
+/// The limits that the services observe.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DeviceLimits {
     /// The time that the device may take to answer.
     pub(super) answer_timeout: Duration,
     /// The maximal number of ranges in a report.
     pub(super) max_report_ranges: usize,
+    /// Whether the driver sends hints. Otherwise it ends each round of hints without one.
+    pub(super) allows_hints: bool,
 }
 
 impl DeviceLimits {
-    /// Returns the limits of a device with this time limit and reports of any number of ranges.
+    /// Returns the limits of a device with this time limit, reports of any number of ranges, and hints.
     pub(super) fn with_answer_timeout(answer_timeout: Duration) -> DeviceLimits {
-        DeviceLimits { answer_timeout, max_report_ranges: Ranges::MAX_LEN }
+        DeviceLimits { answer_timeout, max_report_ranges: Ranges::MAX_LEN, allows_hints: true }
     }
 }
 

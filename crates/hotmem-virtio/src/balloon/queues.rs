@@ -1,9 +1,17 @@
 //! Finds out the numbers of the device's queues.
 //!
 //! The specification lists five queues, and says of three that they "only exist if" a feature is
-//! set (5.5.2). The specification does not say whether the queues after a missing queue have lower
-//! numbers. Most devices, including QEMU's, and the driver of Linux number the queues without gaps.
-//! Some devices use the numbers of the list. The driver finds out by testing which queues exist.
+//! set (5.5.2). It says neither whether the queues after a missing queue have lower numbers, nor
+//! whether a feature is set when the device offers it or when the driver accepts it. So there are three
+//! numberings:
+//!
+//! - the numbers of the list (libkrun, and all devices that have all five queues);
+//! - without gaps, by the offered features (QEMU, Firecracker, Cloud Hypervisor, crosvm);
+//! - without gaps, by the accepted features (alioth; the driver of Linux).
+//!
+//! Which queues exist tells the first from the others. Nothing tells the other two apart, because the
+//! same queues exist whatever is accepted. So the driver makes them equal: it accepts each offered
+//! feature whose queue comes before a queue that it uses ([`Features::with_earlier_queues`]).
 
 use super::features::Features;
 use core::fmt;
@@ -27,6 +35,7 @@ pub enum Queue {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueueNumbering {
     /// The device numbers the queues without gaps: queues after a missing queue have lower numbers.
+    /// A queue is missing if its feature is not offered.
     Dense,
     /// Each queue has its number in the specification's list.
     Listed,
@@ -61,17 +70,19 @@ impl Queue {
 }
 
 impl Queues {
-    /// Determines the numbering of a device that offers the features `offered`. `exists` tests
-    /// whether the device has a queue with a number.
+    /// Determines the numbering of a device that offers the features `offered`, of which the driver
+    /// has accepted `accepted`. `exists` tests whether the device has a queue with a number.
     ///
-    /// The numbers depend on the offered features, not on the accepted ones: a queue whose feature
-    /// is offered but not accepted also has a number.
+    /// The numbers depend on the offered features: a queue whose feature is offered but not accepted
+    /// also has a number. If `accepted` comes from [`Features::with_earlier_queues`], the numbers of
+    /// the accepted queues are also those of a device that counts the accepted features.
     ///
     /// # Errors
-    /// A queue is missing under both numberings. The error names a queue that is missing if the
-    /// queues are numbered without gaps.
+    /// A queue whose feature is accepted is missing under each numbering. The error names a queue that
+    /// is missing if the queues are numbered without gaps.
     pub fn find(
         offered: Features,
+        accepted: Features,
         mut exists: impl FnMut(u16) -> bool,
     ) -> Result<Queues, QueueMissing> {
         let existing: [bool; Queue::ALL.len() + 1] =
@@ -82,7 +93,9 @@ impl Queues {
                 Some(number) => existing.get(usize::from(number)).copied().unwrap_or(false),
                 None => true,
             };
-            (queues, Queue::ALL.into_iter().find(|&queue| !is_existing(queue)))
+            let mut needed =
+                Queue::ALL.into_iter().filter(|queue| accepted.contains(queue.feature()));
+            (queues, needed.find(|&queue| !is_existing(queue)))
         };
         let (dense, dense_missing) = first_missing(QueueNumbering::Dense);
         let (listed, listed_missing) = first_missing(QueueNumbering::Listed);
@@ -128,7 +141,7 @@ impl fmt::Display for QueueMissing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "the device offers the feature of the queue {:?}, but does not have the queue",
+            "the device offers the feature of the queue {:?}, but has the queue under no numbering",
             self.0
         )
     }
@@ -150,8 +163,38 @@ mod tests {
             for numbering in [QueueNumbering::Dense, QueueNumbering::Listed] {
                 let device = Queues { features, numbering };
                 let numbers = Queue::ALL.map(|queue| device.number(queue));
-                let found = Queues::find(features, |n| numbers.contains(&Some(n))).unwrap();
+                let exists = |n| numbers.contains(&Some(n));
+                let found = Queues::find(features, features, exists).unwrap();
                 assert_eq!(Queue::ALL.map(|queue| found.number(queue)), numbers, "{features:?}");
+            }
+        }
+    }
+
+    /// Returns the number of each queue on a device that counts only accepted features.
+    fn numbers_by_accepted(accepted: Features) -> [Option<u16>; 5] {
+        let device = Queues { features: accepted, numbering: QueueNumbering::Dense };
+        Queue::ALL.map(|queue| device.number(queue))
+    }
+
+    #[test]
+    fn the_numbers_are_the_same_whether_a_device_counts_offered_or_accepted_features() {
+        for offered in feature_sets() {
+            for used in feature_sets().map(|wanted| wanted & offered) {
+                let accepted = used.with_earlier_queues(offered);
+                assert!(offered.contains(accepted) && accepted.contains(used));
+                let by_accepted = numbers_by_accepted(accepted);
+                let offered_count = Queues { features: offered, numbering: QueueNumbering::Dense };
+                let some = |count: usize| move |n: u16| usize::from(n) < count;
+                // The device has the queues of the offered features, or those of the accepted ones.
+                for exists in
+                    [some(offered_count.count()), some(by_accepted.iter().flatten().count())]
+                {
+                    let found = Queues::find(offered, accepted, exists).unwrap();
+                    for (queue, number) in Queue::ALL.into_iter().zip(by_accepted) {
+                        let is_used = used.contains(queue.feature());
+                        assert!(!is_used || found.number(queue) == number, "{offered:?} {used:?}");
+                    }
+                }
             }
         }
     }
@@ -159,7 +202,7 @@ mod tests {
     #[test]
     fn a_device_with_all_five_queues_uses_the_numbers_of_the_list() {
         for features in feature_sets() {
-            let found = Queues::find(features, |n| n < 5).unwrap();
+            let found = Queues::find(features, features, |n| n < 5).unwrap();
             for (n, queue) in (0..).zip(Queue::ALL) {
                 let expected = features.contains(queue.feature()).then_some(n);
                 assert_eq!(found.number(queue), expected, "{features:?}");
@@ -170,8 +213,10 @@ mod tests {
     #[test]
     fn the_reporting_queue_has_the_number_of_existing_devices() {
         let reports = Features::PAGE_REPORTING;
-        let number =
-            |features, count| Queues::find(features, |n| n < count).unwrap().number(Queue::Reports);
+        let number = |features, count| {
+            let found = Queues::find(features, features, |n| n < count).unwrap();
+            found.number(Queue::Reports)
+        };
         // The cases are: neither statistics nor hints, statistics, statistics and hints.
         assert_eq!(number(reports, 3), Some(2));
         assert_eq!(number(reports | Features::STATS_VQ, 4), Some(3));
@@ -181,7 +226,9 @@ mod tests {
     #[test]
     fn a_missing_queue_is_named() {
         let features = Features::STATS_VQ | Features::PAGE_REPORTING;
-        assert_eq!(Queues::find(features, |n| n < 3), Err(QueueMissing(Queue::Reports)));
-        assert_eq!(Queues::find(features, |_| false), Err(QueueMissing(Queue::Inflate)));
+        let find = |accepted, count| Queues::find(features, accepted, |n| n < count);
+        assert_eq!(find(features, 3), Err(QueueMissing(Queue::Reports)));
+        assert_eq!(find(features, 0), Err(QueueMissing(Queue::Inflate)));
+        assert!(find(Features::STATS_VQ, 3).is_ok(), "the queue for reports is not used");
     }
 }

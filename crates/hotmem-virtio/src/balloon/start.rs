@@ -17,7 +17,9 @@ pub(super) const SHORT_QUEUE_SIZE: u32 = 2;
 /// The kernel's options for the device.
 #[derive(Clone, Copy, Debug)]
 pub struct BalloonOptions {
-    /// The features to negotiate, if they are offered.
+    /// The features to use, if they are offered. The features of earlier queues are negotiated as
+    /// well ([`Features::with_earlier_queues`]). If statistics are among them, they are sent, because
+    /// a driver must send them (5.5.6.3.1); if hints are, the device gets none.
     pub features: Features,
     /// What the kernel writes to free memory.
     pub poison: Poison,
@@ -67,13 +69,15 @@ pub(super) fn negotiate<T: Transport>(
 ) -> Result<Negotiated, InitError> {
     let NegotiatedFeatures { offered_features: offered, features } =
         shake_hands(transport, DeviceType::MemoryBalloon, |offered| {
-            Features::accepted(offered, options.features, options.poison)
+            let used = Features::accepted(offered, options.features, options.poison);
+            used.with_earlier_queues(offered)
         })
         .map_err(InitError::Handshake)?;
-    let numbers = Queues::find(offered, |number| transport.max_queue_size(number) > 0)
+    let numbers = Queues::find(offered, features, |number| transport.max_queue_size(number) > 0)
         .map_err(InitError::Queue)?;
     let config = read_config(transport, features).map_err(InitError::Transport)?;
-    let limits = DeviceLimits::with_answer_timeout(options.answer_timeout);
+    let mut limits = DeviceLimits::with_answer_timeout(options.answer_timeout);
+    limits.allows_hints = options.features.contains(Features::FREE_PAGE_HINT);
     let mut negotiated = Negotiated { features, numbers, config, limits };
     for queue in Queue::ALL {
         let Some(number) = negotiated.accepted_number(queue) else { continue };

@@ -12,6 +12,7 @@ mod memory;
 #[allow(dead_code)]
 #[path = "../common/mock_transport.rs"]
 mod mock_transport;
+mod numbering;
 mod restarts;
 #[allow(dead_code)]
 #[path = "../queue/shared.rs"]
@@ -133,13 +134,12 @@ fn check_features(host: &Host, poison: Poison) {
 
 #[test]
 fn only_features_in_the_options_are_negotiated() {
-    let host = transport::host(Features::all(), QueueNumbering::Dense);
+    let offered = Features::all() - Features::STATS_VQ - Features::FREE_PAGE_HINT;
+    let host = transport::host(offered, QueueNumbering::Dense);
     let options = BalloonOptions { features: Features::PAGE_REPORTING, ..ALL_FEATURES };
     let (mut device, mut memory) = start(&host, options).unwrap();
     let always = Features::MUST_TELL_HOST | Features::VERSION_1 | Features::ORDER_PLATFORM;
     assert_eq!(host.borrow().negotiated_features, always | Features::PAGE_REPORTING);
-    // A queue that the device offers has a number even if its feature is not negotiated.
-    assert_eq!(device.queues().number(Queue::Reports), Some(4));
     device.poll(NOW, BUDGET, &mut memory);
     assert_eq!(memory.count(Frame::Reported), FRAMES);
 }
@@ -150,15 +150,6 @@ fn access_platform_is_never_accepted() {
     let host = transport::host(Features::all() | ACCESS_PLATFORM, QueueNumbering::Dense);
     let _device = start(&host, ALL_FEATURES).unwrap();
     assert!(!host.borrow().negotiated_features.intersects(ACCESS_PLATFORM));
-}
-
-#[test]
-fn a_device_with_queues_that_it_does_not_offer_uses_the_fixed_numbers() {
-    let host =
-        transport::host(Features::VERSION_1 | Features::PAGE_REPORTING, QueueNumbering::Dense);
-    host.borrow_mut().queue_sizes = vec![128; 5];
-    let (device, _) = start(&host, ALL_FEATURES).unwrap();
-    assert_eq!(device.queues().numbering(), QueueNumbering::Listed);
 }
 
 #[test]
@@ -442,7 +433,8 @@ fn a_device_that_runs_only_with_all_queues_gets_all_queues() {
         let options = BalloonOptions { features: wanted, ..ALL_FEATURES };
         let (mut device, mut memory) = start(&host, options).unwrap();
         let always = Features::MUST_TELL_HOST | Features::ORDER_PLATFORM;
-        let expected = wanted & !Features::PAGE_POISON | always;
+        let expected = (wanted & !Features::PAGE_POISON).with_earlier_queues(Features::all());
+        let expected = expected | always;
         assert_eq!(host.borrow().negotiated_features, expected);
         assert_eq!(device.poll(NOW, BUDGET, &mut memory), Progress::Idle);
         assert_eq!(host.borrow().device.balloon.len(), 700);

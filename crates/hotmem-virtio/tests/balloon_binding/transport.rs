@@ -21,6 +21,9 @@ pub(crate) struct BalloonDevice {
     pub(crate) statistics: Vec<(u16, u64)>,
     /// The queue of each number.
     queues: Vec<Option<Queue>>,
+    /// Whether the queues are numbered without gaps by the accepted features, when the driver sets up
+    /// the first one.
+    pub(crate) numbers_accepted_queues: bool,
     chain_heads: [u16; 6],
 }
 
@@ -36,6 +39,7 @@ pub(crate) fn host(offered: Features, numbering: QueueNumbering) -> Host {
         poison_val: None,
         statistics: Vec::new(),
         queues,
+        numbers_accepted_queues: false,
         chain_heads: [0; 6],
     };
     Host::new(model, Vmm::QEMU, DeviceType::MemoryBalloon, offered, queue_sizes, 16)
@@ -44,7 +48,11 @@ pub(crate) fn host(offered: Features, numbering: QueueNumbering) -> Host {
 impl DeviceModel for BalloonDevice {
     type Features = Features;
 
-    fn set_up(&self, number: usize, negotiated: Features) {
+    fn set_up(&mut self, number: usize, negotiated: Features) {
+        if self.numbers_accepted_queues {
+            let is_accepted = |queue: &Queue| negotiated.contains(queue.feature());
+            self.queues = Queue::ALL.into_iter().filter(is_accepted).map(Some).collect();
+        }
         if let Some(queue) = self.queues.get(number).copied().flatten() {
             assert!(negotiated.contains(queue.feature()), "{queue:?} is not negotiated");
         }

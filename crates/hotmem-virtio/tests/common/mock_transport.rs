@@ -16,7 +16,7 @@ pub(crate) trait DeviceModel {
     type Features: Flags<Bits = u64> + Copy;
 
     /// Called after the driver has set up a queue.
-    fn set_up(&self, _queue: usize, _negotiated: Self::Features) {}
+    fn set_up(&mut self, _queue: usize, _negotiated: Self::Features) {}
 
     /// Called after the driver has made a chain available.
     fn handle_chain(
@@ -373,7 +373,8 @@ impl<M: DeviceModel> Transport for MockTransport<M> {
         assert!(size <= host.queue_sizes[number]);
         assert!(host.status.contains(DeviceStatus::FEATURES_OK));
         if !host.vmm.needs_all_queues {
-            host.model.set_up(number, host.negotiated_features);
+            let negotiated = host.negotiated_features;
+            host.model.set_up(number, negotiated);
         }
         host.queues[number] = Some(DeviceSide {
             page: host.page,
