@@ -27,8 +27,8 @@ pub(super) type AllQueues = ([ShortQueue; 4], ReportQueue);
 /// Resets the device, negotiates its features, and sets up its queues.
 ///
 /// At first only the queues of accepted features are set up, because some devices number the queues
-/// that are set up. Other devices run only if all queues are set up that they have: if the device
-/// does not run, it is started again with these.
+/// that are set up. Other devices run only if all queues are set up that they have, with features or
+/// without: if the device does not run, it is started again with these.
 pub(super) fn start<T: Transport>(
     transport: &mut T,
     short_queues: &mut [ShortQueue; 4],
@@ -38,16 +38,17 @@ pub(super) fn start<T: Transport>(
     let mut status = DeviceStatus::empty();
     for with_all_queues in [false, true] {
         let negotiated = negotiate(transport, options)?;
-        let number = |queue| match with_all_queues {
-            false => negotiated.accepted_number(queue),
-            true => negotiated.numbers.number(queue),
+        let numbers = match with_all_queues {
+            false => Queue::ALL.map(|queue| negotiated.accepted_number(queue)),
+            true => all_numbers(transport, &negotiated),
         };
-        for (queue, split_queue) in Queue::ALL.into_iter().zip(&mut *short_queues) {
-            if let Some(number) = number(queue) {
+        let [of_short_queues @ .., of_reports] = numbers;
+        for (number, split_queue) in of_short_queues.into_iter().zip(&mut *short_queues) {
+            if let Some(number) = number {
                 set_up(transport, number, split_queue, SHORT_QUEUE_SIZE as usize);
             }
         }
-        if let Some(number) = number(Queue::Reports) {
+        if let Some(number) = of_reports {
             let size = usize::try_from(transport.max_queue_size(number)).unwrap_or(usize::MAX);
             set_up(transport, number, reports, size);
         }
@@ -57,6 +58,21 @@ pub(super) fn start<T: Transport>(
         }
     }
     Err(InitError::NotRunning(status))
+}
+
+/// Returns the numbers of all queues that the device has, in the places of the queues whose memory they
+/// get. A queue that the device does not offer gets the memory of one that the device does not have.
+fn all_numbers<T: Transport>(transport: &mut T, negotiated: &Negotiated) -> [Option<u16>; 5] {
+    let mut numbers = Queue::ALL.map(|queue| negotiated.numbers.number(queue));
+    for number in (0..).take(numbers.len()) {
+        if transport.max_queue_size(number) > 0
+            && !numbers.contains(&Some(number))
+            && let Some(place) = numbers.iter_mut().find(|place| place.is_none())
+        {
+            *place = Some(number);
+        }
+    }
+    numbers
 }
 
 /// Empties a queue, and makes it known to the device with at most `max_size` descriptors.

@@ -442,6 +442,21 @@ fn a_device_that_runs_only_with_all_queues_gets_all_queues() {
 }
 
 #[test]
+fn a_device_that_runs_only_with_all_queues_gets_also_those_that_it_does_not_offer() {
+    for offered in feature_sets() {
+        for numbering in [QueueNumbering::Dense, QueueNumbering::Listed] {
+            let host = transport::host(offered, numbering);
+            host.borrow_mut().vmm.needs_all_queues = true;
+            let count = if numbering == QueueNumbering::Listed { 5 } else { 4 };
+            let sizes = vec![128; host.borrow().queue_sizes.len().max(count)];
+            host.borrow_mut().queue_sizes = sizes;
+            let device = start(&host, ALL_FEATURES);
+            assert!(device.is_ok(), "{offered:?}, {numbering:?}: {:?}", device.err());
+        }
+    }
+}
+
+#[test]
 fn a_device_that_does_not_run_after_its_start_is_refused() {
     let host = transport::host(Features::all(), QueueNumbering::Dense);
     host.borrow_mut().vmm.needs_all_queues = true;
