@@ -87,7 +87,7 @@ pub(crate) fn set_running<T: Transport>(transport: &mut T) -> Result<(), DeviceS
     order_writes();
     add_status(transport, DeviceStatus::DRIVER_OK);
     let status = transport.get_status();
-    if is_running(status) { Ok(()) } else { Err(status) }
+    if stop_of(status).is_none() { Ok(()) } else { Err(status) }
 }
 
 /// Tells the device that the driver has given up (2.1).
@@ -113,11 +113,25 @@ pub(crate) fn reset<T: Transport>(transport: &mut T) -> bool {
     has_completed
 }
 
-/// Returns whether a device with this status runs: it was started, and neither has it failed nor does
-/// it need a reset (2.1). The status of a device that has reset itself is zero.
-pub(crate) fn is_running(status: DeviceStatus) -> bool {
-    status.contains(DeviceStatus::DRIVER_OK)
-        && !status.intersects(DeviceStatus::FAILED | DeviceStatus::DEVICE_NEEDS_RESET)
+/// Why a device that was started does not run any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stop {
+    /// The device has met an error that only a reset ends (`DEVICE_NEEDS_RESET`, 2.1).
+    NeedsReset,
+    /// The device has reset itself.
+    ResetItself,
+    /// The driver has given up, or the device is gone: then its registers read as ones.
+    Failed,
+}
+
+/// Returns why a device with this status does not run, or `None` if it runs.
+pub(crate) fn stop_of(status: DeviceStatus) -> Option<Stop> {
+    match status {
+        status if status.contains(DeviceStatus::FAILED) => Some(Stop::Failed),
+        status if status.contains(DeviceStatus::DEVICE_NEEDS_RESET) => Some(Stop::NeedsReset),
+        status if !status.contains(DeviceStatus::DRIVER_OK) => Some(Stop::ResetItself),
+        _ => None,
+    }
 }
 
 impl<F: fmt::Debug> fmt::Display for HandshakeError<F> {

@@ -29,6 +29,8 @@ mod request;
 mod resize;
 mod resolution;
 mod resolve;
+#[cfg(feature = "virtio-drivers")]
+mod set_up;
 mod start;
 mod status;
 mod sync;
@@ -38,7 +40,7 @@ mod withdraw;
 pub use config::{Config, RawConfig};
 pub use config_error::{ConfigError, ConfigFault, ConfigField};
 #[cfg(feature = "virtio-drivers")]
-pub use device::{Device, InitError, Progress};
+pub use device::{Device, Progress};
 pub use driver::{Driver, Step};
 pub use features::Features;
 pub use hotplug::{HotplugMemory, OtherInstance};
@@ -50,7 +52,9 @@ pub use reachable::Reachable;
 pub use reason::Reason;
 pub use remaining::Remaining;
 pub use request::{BlockState, Request, RequestKind, Response, ResponseError};
-pub use status::{Failure, Pending, Statistics, Status};
+#[cfg(feature = "virtio-drivers")]
+pub use set_up::InitError;
+pub use status::{Failure, Pending, ResetCause, Statistics, Status};
 
 /// The device type of virtio-mem.
 pub const DEVICE_ID: u16 = 24;

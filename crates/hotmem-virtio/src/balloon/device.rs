@@ -14,7 +14,7 @@ use super::status::{Failure, ResetCause};
 use super::step::{Action, Step};
 use crate::barrier::order_reads;
 use crate::dma::DmaMemory;
-use crate::handshake::{is_running, reset, set_failed};
+use crate::handshake::{Stop, reset, set_failed, stop_of};
 use crate::queue::{Buffer, QueueError, Used};
 use core::time::Duration;
 use hotmem::PfnRange;
@@ -41,9 +41,11 @@ pub struct Device<T: Transport> {
     queue_error: Option<QueueError>,
     transport_error: Option<TransportError>,
     /// The number of answers before the last reset or the start.
-    answers_at_reset: Answers,
+    answers_at_reset: u64,
     /// The number of consecutive resets without an answer in between.
     resets_without_answer: u32,
+    /// The cause of the last reset that the kernel has not been told of.
+    reset_cause: Option<ResetCause>,
 }
 
 /// The progress of a device. It is ready only if the driver has stopped because of a failure. If it is
@@ -51,8 +53,6 @@ pub struct Device<T: Transport> {
 /// idle, when the device interrupts or the kernel frees memory.
 pub type Progress = hotmem::Progress<Failure, Duration>;
 
-/// The number of answered requests of each kind.
-type Answers = (u64, u64, u64, u64);
 /// The number of consecutive resets without an answer after which the driver fails.
 const MAX_RESETS: u32 = 3;
 
@@ -105,8 +105,9 @@ impl<T: Transport> Device<T> {
             driver: Driver::with_limits(features, &config, limits),
             queue_error: None,
             transport_error: None,
-            answers_at_reset: Answers::default(),
+            answers_at_reset: 0,
             resets_without_answer: 0,
+            reset_cause: None,
         }
     }
 
@@ -120,6 +121,7 @@ impl<T: Transport> Device<T> {
     pub fn restart<M: Memory>(&mut self, memory: &mut M) -> Result<(), Failure> {
         self.resets_without_answer = 0;
         self.reset_and_start(ResetCause::Restart, memory);
+        self.reset_cause = None;
         if let Some(failure) = self.driver.failure() {
             return Err(failure);
         }
@@ -135,7 +137,7 @@ impl<T: Transport> Device<T> {
             return self.driver.fail(Failure::Stuck(cause));
         }
         memory.device_reset();
-        let answers = answers(&self.driver);
+        let answers = self.driver.counters().answers();
         let has_answered = answers != self.answers_at_reset;
         self.answers_at_reset = answers;
         self.resets_without_answer = if has_answered { 1 } else { self.resets_without_answer + 1 };
@@ -150,6 +152,7 @@ impl<T: Transport> Device<T> {
         let (short_queues, reports) = (&mut self.short_queues, &mut self.reports);
         match start(&mut self.transport, short_queues, reports, self.options) {
             Ok(negotiated) if negotiated.features == features => {
+                self.reset_cause = Some(cause);
                 (self.numbers, self.config) = (negotiated.numbers, negotiated.config);
                 self.driver.restart(&self.config, negotiated.limits);
             }
@@ -167,8 +170,13 @@ impl<T: Transport> Device<T> {
     /// status and the configuration once. A device that does not run any more is reset and started
     /// again.
     pub fn poll<M: Memory>(&mut self, now: Duration, budget: u32, memory: &mut M) -> Progress {
-        if self.driver.failure().is_none() && !is_running(self.transport.get_status()) {
-            self.reset_and_start(ResetCause::NotRunning, memory);
+        let stop = stop_of(self.transport.get_status());
+        if let Some(stop) = stop.filter(|_| self.driver.failure().is_none()) {
+            let cause = match stop {
+                Stop::NeedsReset => ResetCause::NeedsReset,
+                Stop::ResetItself | Stop::Failed => ResetCause::NotRunning,
+            };
+            self.reset_and_start(cause, memory);
         }
         match read_config(&self.transport, self.driver.features()) {
             Ok(config) => self.config = config,
@@ -257,6 +265,11 @@ impl<T: Transport> Device<T> {
     #[must_use]
     pub fn queues(&self) -> Queues {
         self.numbers
+    }
+
+    /// Returns why a poll has reset the device, if one has since the last call, for the kernel's log.
+    pub fn take_reset(&mut self) -> Option<ResetCause> {
+        self.reset_cause.take()
     }
 
     /// Returns the queue error that made the device fail, or `None`.
@@ -379,10 +392,4 @@ fn frames_buffer(range: PfnRange) -> Buffer {
     // refuses the buffer.
     let len = u32::try_from(range.bytes().0).unwrap_or(0);
     Buffer { device_addr: range.start().phys_addr(), len, device_writes: true }
-}
-
-/// Returns the number of answered requests of each kind.
-fn answers(driver: &Driver) -> Answers {
-    let counters = driver.counters();
-    (counters.inflated_frames, counters.deflated_frames, counters.reports, counters.hints)
 }

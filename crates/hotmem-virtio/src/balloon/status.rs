@@ -60,7 +60,9 @@ pub enum Failure {
 pub enum ResetCause {
     /// The device did not answer on this queue for too long.
     NoAnswer(Queue),
-    /// The device's status says that the device needs a reset, has failed, or has reset itself.
+    /// The device has met an error that only a reset ends (`DEVICE_NEEDS_RESET`).
+    NeedsReset,
+    /// The device's status says that the device has failed, or has reset itself.
     NotRunning,
     /// The kernel has restarted the device.
     Restart,
@@ -106,6 +108,16 @@ pub struct Counters {
     pub resets: u64,
 }
 
+impl Counters {
+    /// Returns a number that every answer but that with statistics changes.
+    #[cfg(feature = "virtio-drivers")]
+    pub(super) fn answers(&self) -> u64 {
+        [self.inflated_frames, self.deflated_frames, self.reports, self.hints]
+            .into_iter()
+            .fold(0, u64::wrapping_add)
+    }
+}
+
 impl fmt::Display for Pending {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
@@ -145,6 +157,7 @@ impl fmt::Display for ResetCause {
             ResetCause::NoAnswer(queue) => {
                 write!(f, "the device does not answer on queue {queue:?}")
             }
+            ResetCause::NeedsReset => f.write_str("the device needs a reset"),
             ResetCause::NotRunning => f.write_str("the device does not run any more"),
             ResetCause::Restart => f.write_str("the device was restarted"),
         }

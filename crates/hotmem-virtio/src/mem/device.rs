@@ -1,23 +1,19 @@
 //! Runs the driver on a [`Transport`] of the virtio-drivers crate (PCI, MMIO).
 
 use super::config::RawConfig;
-use super::config_error::ConfigError;
 use super::driver::{Driver, Step};
-use super::features::Features;
 use super::leftover::Leftover;
 use super::memory::Memory;
 use super::request::{Request, Response};
-use super::status::Failure;
+use super::set_up::{InitError, Queue, REQUEST_QUEUE, start, steady_config};
+use super::status::{Failure, ResetCause};
 use crate::barrier::order_reads;
 use crate::dma::DmaMemory;
-use crate::handshake::{
-    HandshakeError, NegotiatedFeatures, is_running, reset, set_failed, set_running, shake_hands,
-};
-use crate::queue::{Buffer, QueueError, SplitQueue};
-use core::fmt;
+use crate::handshake::{Stop, reset, set_failed, stop_of};
+use crate::queue::{Buffer, QueueError};
 use core::time::Duration;
 use virtio_drivers::Error as TransportError;
-use virtio_drivers::transport::{DeviceStatus, DeviceType, Transport};
+use virtio_drivers::transport::Transport;
 
 /// A virtio-mem device and its driver.
 ///
@@ -35,6 +31,16 @@ pub struct Device<T: Transport> {
     is_started: bool,
     queue_error: Option<QueueError>,
     transport_error: Option<TransportError>,
+    /// Why the device could not be started again.
+    restart_error: Option<InitError>,
+    /// The number of times that the device was started again.
+    resets: u64,
+    /// The cause of the last reset that the kernel has not been told of.
+    reset_cause: Option<ResetCause>,
+    /// The number of answers before the last reset or the start.
+    answers_at_reset: u64,
+    /// The number of consecutive resets without an answer in between.
+    resets_without_answer: u32,
 }
 
 /// The progress of a device. It is ready only if the driver has stopped because of a failure. If it
@@ -42,29 +48,6 @@ pub struct Device<T: Transport> {
 /// interrupts.
 pub type Progress = hotmem::Progress<Failure, Duration>;
 
-/// The reason why a device cannot be driven.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum InitError {
-    /// The feature negotiation failed.
-    Handshake(HandshakeError<Features>),
-    /// The queue of the device has only this number of descriptors, which is too few.
-    QueueSize(u32),
-    /// The shared memory is less than [`Device::MEMORY_SIZE`] or not aligned to 16 bytes.
-    SharedMemory,
-    /// The transport cannot read the configuration of the device.
-    Transport(TransportError),
-    /// The configuration of the device changes continuously.
-    ConfigUnsteady,
-    /// The configuration of the device is invalid.
-    Config(ConfigError),
-    /// The device does not run after its start. This is its status.
-    NotRunning(DeviceStatus),
-}
-
-const REQUEST_QUEUE: u16 = 0;
-/// At most one chain of two descriptors is outstanding.
-const QUEUE_SIZE: u32 = 8;
-type Queue = SplitQueue<{ QUEUE_SIZE as usize }>;
 /// The offsets of the request and of the response in `messages`, and the size of `messages`.
 const REQUEST: usize = 0;
 const RESPONSE: usize = 32;
@@ -73,15 +56,11 @@ const REQUEST_BYTES: u32 = 24;
 const RESPONSE_BYTES: u32 = 10;
 const _: () = assert!(REQUEST_BYTES as usize == Request::SIZE);
 const _: () = assert!(RESPONSE_BYTES as usize == Response::SIZE);
-/// The number of attempts to read a consistent configuration. After them the last consistent
-/// configuration is used.
-const MAX_CONFIG_READS: u32 = 8;
 /// The number of steps in one poll after which the configuration is read again even without an
 /// answer.
 const STEPS_PER_CONFIG_READ: u32 = 64;
-/// The number of consecutive equal reads that make a configuration count as consistent although the
-/// generation keeps changing.
-const MIN_EQUAL_READS: u32 = 3;
+/// The number of consecutive resets without an answer after which the driver fails.
+const MAX_RESETS: u32 = 3;
 /// The delay before a configuration that keeps changing is read again.
 const UNSTEADY_WAIT: Duration = Duration::from_millis(10);
 
@@ -110,23 +89,61 @@ impl<T: Transport> Device<T> {
             is_started: true,
             queue_error: None,
             transport_error: None,
+            restart_error: None,
+            resets: 0,
+            reset_cause: None,
+            answers_at_reset: 0,
+            resets_without_answer: 0,
         })
     }
 
     /// Starts the device again, for example after it has failed. Plugged memory stays plugged, and
-    /// the driver finds out which blocks are plugged. The counters of the driver begin again at 0.
+    /// the driver finds out which blocks are plugged. The counters of the driver continue.
     ///
     /// # Errors
     /// The reason why the device cannot be driven. The device's status is set to FAILED. The driver
     /// sends no request any more, and the next poll fails, unless a later restart succeeds.
     pub fn restart(&mut self) -> Result<(), InitError> {
-        let leftover = self.driver.leftover;
+        self.resets_without_answer = 0;
+        self.reset_and_start()
+    }
+
+    fn reset_and_start(&mut self) -> Result<(), InitError> {
+        let (leftover, statistics) = (self.driver.leftover, self.driver.statistics);
         self.is_started = false;
-        let (config, driver) = start(&mut self.transport, &mut self.queue)?;
+        let started = start(&mut self.transport, &mut self.queue);
+        let (config, driver) = started.inspect_err(|&error| self.restart_error = Some(error))?;
         self.is_started = true;
         (self.config, self.driver) = (config, driver);
-        (self.queue_error, self.transport_error) = (None, None);
+        (self.queue_error, self.transport_error, self.restart_error) = (None, None, None);
+        self.driver.statistics = statistics;
+        self.resets = self.resets.wrapping_add(1);
         self.set_leftover(leftover);
+        Ok(())
+    }
+
+    /// Starts a device again that has stopped for this cause: it may have completed the requests that
+    /// it had, or not (2.1.1), and the driver finds that out.
+    ///
+    /// # Errors
+    /// The device has failed, cannot be started again, or was reset too often without an answer.
+    fn recover(&mut self, stop: Stop) -> Result<(), Failure> {
+        let cause = match stop {
+            Stop::NeedsReset => ResetCause::NeedsReset,
+            Stop::ResetItself => ResetCause::ResetItself,
+            Stop::Failed => return Err(Failure::NotRunning),
+        };
+        let answers = self.driver.statistics.answers();
+        let has_answered = answers != self.answers_at_reset;
+        self.answers_at_reset = answers;
+        self.resets_without_answer = if has_answered { 1 } else { self.resets_without_answer + 1 };
+        if self.resets_without_answer > MAX_RESETS {
+            self.is_started = false;
+            set_failed(&mut self.transport);
+            return Err(Failure::NotRunning);
+        }
+        self.reset_and_start().map_err(|_| Failure::NotRunning)?;
+        self.reset_cause = Some(cause);
         Ok(())
     }
 
@@ -156,7 +173,8 @@ impl<T: Transport> Device<T> {
     /// the configuration if necessary, and sends the next request.
     ///
     /// A step costs one call of [`Memory`]. Each answer, and every 64th step without an answer,
-    /// costs about 20 reads of configuration space.
+    /// costs about 20 reads of configuration space. A device that has stopped is reset and started
+    /// again: [`take_reset`](Self::take_reset) tells why.
     pub fn poll<M: Memory>(&mut self, now: Duration, budget: u32, memory: &mut M) -> Progress {
         let mut is_steady = true;
         for step in 0..budget {
@@ -165,9 +183,17 @@ impl<T: Transport> Device<T> {
             }
             let answer = self.take_answer();
             if answer.is_some() || step % STEPS_PER_CONFIG_READ == 0 {
-                match self.observe() {
+                // An answer of a device that has stopped is not relied on (2.1.1).
+                let observed = match stop_of(self.transport.get_status()) {
+                    Some(_) if self.driver.has_failed() => Err(Failure::NotRunning),
+                    Some(stop) => match self.recover(stop) {
+                        Ok(()) => continue,
+                        Err(failure) => Err(failure),
+                    },
+                    None => self.observe(),
+                };
+                match observed {
                     Ok(steady) => is_steady = steady,
-                    // An answer of a device that has failed is not relied on (2.1.2).
                     Err(failure) => {
                         return Progress::Ready(self.driver.fail(now, failure, memory));
                     }
@@ -230,12 +256,27 @@ impl<T: Transport> Device<T> {
         self.transport_error
     }
 
-    /// Checks that the device still runs, and reads its configuration. Returns whether the
-    /// configuration is consistent. If not, the last consistent one stays valid.
+    /// Returns why the device could not be started again, or `None` if it runs.
+    #[must_use]
+    pub fn restart_error(&self) -> Option<InitError> {
+        self.restart_error
+    }
+
+    /// Returns how often the device was started again, by a poll or by [`restart`](Self::restart). The
+    /// number wraps around.
+    #[must_use]
+    pub fn resets(&self) -> u64 {
+        self.resets
+    }
+
+    /// Returns why a poll has reset the device, if one has since the last call, for the kernel's log.
+    pub fn take_reset(&mut self) -> Option<ResetCause> {
+        self.reset_cause.take()
+    }
+
+    /// Reads the configuration. Returns whether it is consistent. If not, the last consistent one
+    /// stays valid.
     fn observe(&mut self) -> Result<bool, Failure> {
-        if !is_running(self.transport.get_status()) {
-            return Err(Failure::NotRunning);
-        }
         match steady_config(&self.transport, &self.config) {
             Ok(config) => {
                 self.config = config.unwrap_or(self.config);
@@ -291,102 +332,3 @@ impl<T: Transport> Device<T> {
         Some(([0; Response::SIZE], 0))
     }
 }
-
-/// Resets the device, negotiates features, reads the configuration, sets up the queue, and sets the
-/// device running (3.1.1). If one of these steps fails, sets the device's status to FAILED.
-fn start<T: Transport>(
-    transport: &mut T,
-    queue: &mut Queue,
-) -> Result<(RawConfig, Driver), InitError> {
-    try_to_start(transport, queue).inspect_err(|_| set_failed(transport))
-}
-
-fn try_to_start<T: Transport>(
-    transport: &mut T,
-    queue: &mut Queue,
-) -> Result<(RawConfig, Driver), InitError> {
-    let NegotiatedFeatures { features, .. } =
-        shake_hands(transport, DeviceType::Memory, |_| Features::all())
-            .map_err(InitError::Handshake)?;
-    let descriptors = transport.max_queue_size(REQUEST_QUEUE);
-    if descriptors < QUEUE_SIZE {
-        return Err(InitError::QueueSize(descriptors));
-    }
-    let first = read_config(transport).map_err(InitError::Transport)?;
-    let config = steady_config(transport, &first).map_err(InitError::Transport)?;
-    let config = config.ok_or(InitError::ConfigUnsteady)?;
-    let driver = Driver::new(&config, features).map_err(InitError::Config)?;
-    queue.reset(QUEUE_SIZE as usize);
-    transport.queue_set(
-        REQUEST_QUEUE,
-        QUEUE_SIZE,
-        queue.descriptors(),
-        queue.driver_area(),
-        queue.device_area(),
-    );
-    set_running(transport).map_err(InitError::NotRunning)?;
-    Ok((config, driver))
-}
-
-/// Reads the configuration until it is consistent. Returns `None` if it keeps changing. `last` is
-/// the last consistent configuration. If the first read equals `last` and the generation is stable,
-/// no further read is needed.
-///
-/// A stable generation (2.5.1) alone is not enough, because some devices never change the
-/// generation.
-fn steady_config<T: Transport>(
-    transport: &T,
-    last: &RawConfig,
-) -> Result<Option<RawConfig>, TransportError> {
-    let mut previous = *last;
-    let mut equal_reads = 0;
-    for _ in 0..MAX_CONFIG_READS {
-        let before = transport.read_config_generation();
-        let config = read_config(transport)?;
-        let after = transport.read_config_generation();
-        equal_reads = if config == previous { equal_reads + 1 } else { 0 };
-        if equal_reads >= MIN_EQUAL_READS || (equal_reads > 0 && before == after) {
-            return Ok(Some(config));
-        }
-        previous = config;
-    }
-    Ok(None)
-}
-
-/// Reads the configuration by accesses of the specified width: `node_id` has 2 bytes, and the other
-/// fields are read by halves of 4 bytes (4.1.3.1, 4.2.2.2).
-fn read_config<T: Transport>(transport: &T) -> Result<RawConfig, TransportError> {
-    let mut bytes = [0; RawConfig::SIZE];
-    let (before, node, after) = (0..8, 8..10, 16..RawConfig::SIZE);
-    for offset in before.chain(after).step_by(4) {
-        let word = transport.read_config_space::<u32>(offset)?;
-        bytes[offset..offset + 4].copy_from_slice(&word.to_le_bytes());
-    }
-    let node_id = transport.read_config_space::<u16>(node.start)?;
-    bytes[node].copy_from_slice(&node_id.to_le_bytes());
-    Ok(RawConfig::from_bytes(&bytes))
-}
-
-impl fmt::Display for InitError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            InitError::Handshake(error) => error.fmt(f),
-            InitError::QueueSize(size) => {
-                write!(f, "the queue has only {size} descriptors, which is too few")
-            }
-            InitError::SharedMemory => {
-                write!(f, "the shared memory is too small, or not aligned to 16 bytes")
-            }
-            InitError::Transport(error) => {
-                write!(f, "the transport cannot read the configuration: {error}")
-            }
-            InitError::ConfigUnsteady => write!(f, "the configuration changes continuously"),
-            InitError::Config(error) => write!(f, "the configuration is invalid: {error}"),
-            InitError::NotRunning(status) => {
-                write!(f, "the device does not run after its start: its status is {status:?}")
-            }
-        }
-    }
-}
-
-impl core::error::Error for InitError {}

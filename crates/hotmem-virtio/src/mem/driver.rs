@@ -354,6 +354,12 @@ impl Driver {
         self.status
     }
 
+    /// Returns whether the driver has stopped because of a failure.
+    #[cfg(feature = "virtio-drivers")]
+    pub(super) fn has_failed(&self) -> bool {
+        matches!(self.status, Status::Failed(_))
+    }
+
     /// Returns the counters.
     #[must_use]
     pub fn statistics(&self) -> &Statistics {

@@ -1,8 +1,9 @@
 //! Combines a virtio-mem device with the engine as its memory manager.
 
-use super::device::{Device, InitError, Progress};
+use super::device::{Device, Progress};
 use super::driver::Driver;
 use super::hotplug::{HotplugMemory, OtherInstance};
+use super::set_up::InitError;
 use crate::dma::DmaMemory;
 use core::time::Duration;
 use hotmem::{Bytes, Hooks, Hotplug, Map, Platform};

@@ -70,8 +70,8 @@ pub enum Failure {
     Config(ConfigError),
     /// The configuration space cannot be read any more.
     ConfigSpace,
-    /// The device does not run any more: it needs a reset (`DEVICE_NEEDS_RESET`), has reset itself
-    /// or is gone, or could not be started again. The driver can be started again.
+    /// The device does not run any more: it has failed or is gone, it could not be started again, or
+    /// it has stopped repeatedly without an answer in between. The kernel can start it again.
     NotRunning,
     /// An answer is not a valid response.
     Response(ResponseError),
@@ -93,6 +93,15 @@ pub enum Failure {
     },
     /// The memory manager returned a range that does not match the request.
     WrongRange(PfnRange),
+}
+
+/// Why a device that has stopped was reset and started again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResetCause {
+    /// The device has met an error that only a reset ends (`DEVICE_NEEDS_RESET`).
+    NeedsReset,
+    /// The device has reset itself.
+    ResetItself,
 }
 
 /// Counters of events. They wrap around.
@@ -120,6 +129,14 @@ pub struct Statistics {
     pub postponed_operations: u64,
 }
 
+impl Statistics {
+    /// Returns the number of valid answers.
+    #[cfg(feature = "virtio-drivers")]
+    pub(super) fn answers(&self) -> u64 {
+        [self.nacks, self.busy_answers, self.errors].into_iter().fold(self.acks, u64::wrapping_add)
+    }
+}
+
 impl fmt::Display for Pending {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match *self {
@@ -143,6 +160,15 @@ impl fmt::Display for Pending {
                     "the requested size is {requested}, of which {reachable} can be plugged in units of {unit}"
                 );
             }
+        })
+    }
+}
+
+impl fmt::Display for ResetCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            ResetCause::NeedsReset => "the device needs a reset",
+            ResetCause::ResetItself => "the device has reset itself",
         })
     }
 }

@@ -389,7 +389,7 @@ fn a_device_that_cannot_be_stopped_in_place_keeps_its_memory() {
     host.borrow_mut().stuck_in_reset = true;
     assert!(!device.stop_in_place(&mut memory));
     assert_eq!(memory.count(Frame::Balloon), 700, "the device may still write to the memory");
-    let stuck = Progress::Ready(Failure::Stuck(ResetCause::NotRunning));
+    let stuck = Progress::Ready(Failure::Stuck(ResetCause::NeedsReset));
     assert_eq!(device.poll(NOW, BUDGET, &mut memory), stuck);
     assert_eq!(memory.count(Frame::Balloon), 700, "the device may still write to the memory");
 }
@@ -473,12 +473,13 @@ fn a_device_that_does_not_run_after_its_start_is_refused() {
 
 #[test]
 fn a_device_that_does_not_run_any_more_is_started_again_at_the_next_poll() {
-    let spoil: [fn(&mut transport::HostState); 3] = [
-        |host| host.status |= DeviceStatus::DEVICE_NEEDS_RESET,
-        |host| host.status |= DeviceStatus::FAILED,
-        transport::HostState::reset,
+    type Spoil = fn(&mut transport::HostState);
+    let spoil: [(Spoil, ResetCause); 3] = [
+        (|host| host.status |= DeviceStatus::DEVICE_NEEDS_RESET, ResetCause::NeedsReset),
+        (|host| host.status |= DeviceStatus::FAILED, ResetCause::NotRunning),
+        (transport::HostState::reset, ResetCause::NotRunning),
     ];
-    for spoil in spoil {
+    for (spoil, cause) in spoil {
         let host = transport::host(Features::all(), QueueNumbering::Dense);
         host.borrow_mut().device.config.num_pages = 700;
         let (mut device, mut memory) = start(&host, ALL_FEATURES).unwrap();
@@ -486,6 +487,7 @@ fn a_device_that_does_not_run_any_more_is_started_again_at_the_next_poll() {
         spoil(&mut host.borrow_mut());
         assert_eq!(poll_to_end(NOW, &mut device, &mut memory).1, Progress::Idle);
         assert_eq!(device.driver().counters().resets, 1);
+        assert_eq!((device.take_reset(), device.take_reset()), (Some(cause), None));
         assert_eq!(host.borrow().device.balloon.len(), 700);
         assert_eq!(memory.count(Frame::Balloon), 700);
         // A device that never runs for long is given up.
@@ -497,7 +499,7 @@ fn a_device_that_does_not_run_any_more_is_started_again_at_the_next_poll() {
                 break failure;
             }
         };
-        assert_eq!(failure, Failure::Resets(ResetCause::NotRunning));
+        assert_eq!(failure, Failure::Resets(cause));
         assert_eq!(device.driver().inflated_frames(), 0);
         assert_eq!(memory.count(Frame::Balloon) + memory.count(Frame::Reporting), 0);
     }

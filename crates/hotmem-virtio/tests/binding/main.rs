@@ -15,6 +15,7 @@ mod mmio;
 #[path = "../common/mock_transport.rs"]
 mod mock_transport;
 mod neighbour;
+mod resets;
 mod restarts;
 #[allow(dead_code)]
 #[path = "../queue/shared.rs"]
@@ -424,13 +425,11 @@ fn a_device_that_does_not_run_after_driver_ok_is_refused() {
 }
 
 #[test]
-fn a_device_that_stops_to_run_is_a_failure_until_it_is_started_again() {
+fn a_device_that_has_failed_or_is_gone_is_a_failure_until_it_is_started_again() {
     for vmm in Vmm::each() {
-        let needs_reset = |status: DeviceStatus| status | DeviceStatus::DEVICE_NEEDS_RESET;
         let given_up = |status: DeviceStatus| status | DeviceStatus::FAILED;
-        let reset = |_| DeviceStatus::empty();
         let gone = |_| DeviceStatus::all();
-        for change in [needs_reset, given_up, reset, gone] {
+        for change in [given_up, gone] {
             let host = host(vmm);
             let (mut device, mut memory) = start(&host).unwrap();
             device.poll(NOW, BUDGET, &mut memory);
