@@ -4,8 +4,11 @@
 //! Each write adds one bit to the device status, because some devices ignore a write that adds two.
 //! The features are read after DRIVER is set, because some devices forget which half of the features
 //! was selected while the status is 0.
+//!
+//! The features of queues are negotiated here, because the drivers do not depend on them.
 
 use crate::barrier::{order_reads, order_writes};
+use crate::queue::QueueFeatures;
 use bitflags::Flags;
 use core::fmt;
 use core::ops::BitAnd;
@@ -31,6 +34,7 @@ pub enum HandshakeError<F> {
 pub(crate) struct NegotiatedFeatures<F> {
     pub(crate) offered_features: F,
     pub(crate) features: F,
+    pub(crate) queue_features: QueueFeatures,
 }
 
 /// The feature bit of every device that follows version 1 of the specification or later (6).
@@ -40,7 +44,8 @@ const ACCESS_PLATFORM: u64 = 1 << 33;
 /// The number of reads of a device's status after which its reset counts as failed.
 const MAX_RESET_READS: u32 = 1_000_000;
 
-/// Resets the device and negotiates the features that `accept` chooses from those offered.
+/// Resets the device and negotiates the features that `accept` chooses from those offered, and those of
+/// queues.
 pub(crate) fn shake_hands<T: Transport, F>(
     transport: &mut T,
     kind: DeviceType,
@@ -66,7 +71,8 @@ where
     if !features.contains(F::from_bits_retain(VERSION_1)) {
         return Err(HandshakeError::Legacy);
     }
-    transport.write_driver_features(features.bits());
+    let of_queues = offered_bits & QueueFeatures::BITS;
+    transport.write_driver_features(features.bits() | of_queues);
     add_status(transport, DeviceStatus::FEATURES_OK);
     if !transport.get_status().contains(DeviceStatus::FEATURES_OK) {
         let not_accepted = offered_bits & !features.bits();
@@ -75,7 +81,8 @@ where
             _ => HandshakeError::AccessPlatform,
         });
     }
-    Ok(NegotiatedFeatures { offered_features, features })
+    let queue_features = QueueFeatures::of_device(of_queues);
+    Ok(NegotiatedFeatures { offered_features, features, queue_features })
 }
 
 /// Sets the device running, whose features are negotiated and whose queues are set up.

@@ -92,7 +92,7 @@ impl<T: Transport> Device<T> {
         (short_queues, reports): AllQueues,
         messages: DmaMemory,
         options: BalloonOptions,
-        Negotiated { features, numbers, config, limits }: Negotiated,
+        Negotiated { features, numbers, config, limits, .. }: Negotiated,
     ) -> Device<T> {
         Device {
             transport,
@@ -295,7 +295,7 @@ impl<T: Transport> Device<T> {
     fn notify_hint_again(&mut self) {
         let [.., hints] = &self.short_queues;
         if hints.outstanding() > 0
-            && hints.wants_notification()
+            && hints.allows_notification()
             && let Some(number) = self.numbers.number(Queue::Hints)
         {
             self.transport.notify(number);

@@ -6,7 +6,7 @@ use super::start::{BalloonOptions, InitError, Negotiated, SHORT_QUEUE_SIZE, nego
 use super::statistics::MemoryStatistics;
 use crate::dma::DmaMemory;
 use crate::handshake::set_running;
-use crate::queue::SplitQueue;
+use crate::queue::{QueueFeatures, SplitQueue};
 use virtio_drivers::transport::{DeviceStatus, Transport};
 
 /// A queue on which at most one chain is outstanding. The chain has one buffer.
@@ -38,6 +38,7 @@ pub(super) fn start<T: Transport>(
     let mut status = DeviceStatus::empty();
     for with_all_queues in [false, true] {
         let negotiated = negotiate(transport, options)?;
+        let queue_features = negotiated.queue_features;
         let numbers = match with_all_queues {
             false => Queue::ALL.map(|queue| negotiated.accepted_number(queue)),
             true => all_numbers(transport, &negotiated),
@@ -45,12 +46,12 @@ pub(super) fn start<T: Transport>(
         let [of_short_queues @ .., of_reports] = numbers;
         for (number, split_queue) in of_short_queues.into_iter().zip(&mut *short_queues) {
             if let Some(number) = number {
-                set_up(transport, number, split_queue, SHORT_QUEUE_SIZE as usize);
+                set_up(transport, number, split_queue, SHORT_QUEUE_SIZE as usize, queue_features);
             }
         }
         if let Some(number) = of_reports {
             let size = usize::try_from(transport.max_queue_size(number)).unwrap_or(usize::MAX);
-            set_up(transport, number, reports, size);
+            set_up(transport, number, reports, size, queue_features);
         }
         match set_running(transport) {
             Ok(()) => return Ok(negotiated),
@@ -81,8 +82,9 @@ fn set_up<T: Transport, const SIZE: usize>(
     number: u16,
     queue: &mut SplitQueue<SIZE>,
     max_size: usize,
+    features: QueueFeatures,
 ) {
-    queue.reset(max_size);
+    queue.reset(max_size, features);
     let (descriptors, driver_area) = (queue.descriptors(), queue.driver_area());
     transport.queue_set(number, queue.size().into(), descriptors, driver_area, queue.device_area());
 }

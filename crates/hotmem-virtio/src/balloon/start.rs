@@ -6,6 +6,7 @@ use super::in_flight::DeviceLimits;
 use super::message::Ranges;
 use super::queues::{Queue, QueueMissing, Queues};
 use crate::handshake::{HandshakeError, NegotiatedFeatures, shake_hands};
+use crate::queue::QueueFeatures;
 use core::fmt;
 use core::time::Duration;
 use virtio_drivers::Error as TransportError;
@@ -50,6 +51,7 @@ pub enum InitError {
 /// The result of a negotiation.
 pub(super) struct Negotiated {
     pub(super) features: Features,
+    pub(super) queue_features: QueueFeatures,
     pub(super) numbers: Queues,
     pub(super) config: RawConfig,
     pub(super) limits: DeviceLimits,
@@ -67,7 +69,7 @@ pub(super) fn negotiate<T: Transport>(
     transport: &mut T,
     options: BalloonOptions,
 ) -> Result<Negotiated, InitError> {
-    let NegotiatedFeatures { offered_features: offered, features } =
+    let NegotiatedFeatures { offered_features: offered, features, queue_features } =
         shake_hands(transport, DeviceType::MemoryBalloon, |offered| {
             let used = Features::accepted(offered, options.features, options.poison);
             used.with_earlier_queues(offered)
@@ -78,7 +80,7 @@ pub(super) fn negotiate<T: Transport>(
     let config = read_config(transport, features).map_err(InitError::Transport)?;
     let mut limits = DeviceLimits::with_answer_timeout(options.answer_timeout);
     limits.allows_hints = options.features.contains(Features::FREE_PAGE_HINT);
-    let mut negotiated = Negotiated { features, numbers, config, limits };
+    let mut negotiated = Negotiated { features, queue_features, numbers, config, limits };
     for queue in Queue::ALL {
         let Some(number) = negotiated.accepted_number(queue) else { continue };
         let size = transport.max_queue_size(number);

@@ -53,7 +53,7 @@ fn try_to_start<T: Transport>(
     transport: &mut T,
     queue: &mut Queue,
 ) -> Result<(RawConfig, Driver), InitError> {
-    let NegotiatedFeatures { features, .. } =
+    let NegotiatedFeatures { features, queue_features, .. } =
         shake_hands(transport, DeviceType::Memory, |_| Features::all())
             .map_err(InitError::Handshake)?;
     let descriptors = transport.max_queue_size(REQUEST_QUEUE);
@@ -64,7 +64,7 @@ fn try_to_start<T: Transport>(
     let config = steady_config(transport, &first).map_err(InitError::Transport)?;
     let config = config.ok_or(InitError::ConfigUnsteady)?;
     let driver = Driver::new(&config, features).map_err(InitError::Config)?;
-    queue.reset(QUEUE_SIZE as usize);
+    queue.reset(QUEUE_SIZE as usize, queue_features);
     transport.queue_set(
         REQUEST_QUEUE,
         QUEUE_SIZE,

@@ -32,7 +32,7 @@ use hotmem_virtio::mem::{
     Device, Failure, Features, InitError, Leftover, Pending, Progress, RawConfig, ResponseError,
     Status,
 };
-use hotmem_virtio::queue::QueueError;
+use hotmem_virtio::queue::{QueueError, QueueFeatures};
 use memory::TestMemory;
 use mock_transport::Violation;
 use shared::SharedPage;
@@ -82,6 +82,21 @@ fn a_device_is_started_and_resized() {
         }
         drop(device);
         assert!(host.borrow().is_transport_dropped);
+    }
+}
+
+#[test]
+fn a_device_is_resized_with_all_features_of_queues() {
+    for queue_features in mock_transport::queue_feature_sets() {
+        let host = host(Vmm::QEMU);
+        host.borrow_mut().offered_queue_features = queue_features;
+        let (mut device, mut memory) = start(&host).unwrap();
+        assert_eq!(host.borrow().queue_features, QueueFeatures::of_device(queue_features));
+        for size in [64 * MIB, 64 * GIB, 0] {
+            host.borrow_mut().device.resize(size);
+            assert_eq!(device.poll(NOW, BUDGET, &mut memory), Progress::Idle);
+            assert_eq!(host.borrow().device.config.plugged_size, size);
+        }
     }
 }
 
@@ -321,7 +336,7 @@ fn notifications_that_the_device_suppresses_are_not_sent() {
     for vmm in Vmm::each() {
         let host = host(vmm);
         let (mut device, mut memory) = start(&host).unwrap();
-        host.borrow_mut().queue(0).set_used_flags(1);
+        host.borrow_mut().queue(0).poll_only();
         let progress = device.poll(NOW, BUDGET, &mut memory);
         assert!(matches!(progress, Progress::Pending(_)));
         assert_eq!(host.borrow().notifications, 0);
@@ -335,10 +350,10 @@ fn interrupts_can_be_suppressed() {
     for vmm in Vmm::each() {
         let host = host(vmm);
         let (mut device, mut memory) = start(&host).unwrap();
-        assert_eq!(host.borrow_mut().queue(0).avail_flags(), 0);
+        assert!(!host.borrow_mut().queue(0).suppresses_interrupt());
         device.suppress_interrupts();
         device.poll(NOW, BUDGET, &mut memory);
-        assert_eq!(host.borrow_mut().queue(0).avail_flags(), 1);
+        assert!(host.borrow_mut().queue(0).suppresses_interrupt());
         host.serve();
         assert_eq!(device.poll(NOW, BUDGET, &mut memory), Progress::Idle);
     }

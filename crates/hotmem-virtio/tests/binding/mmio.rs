@@ -11,6 +11,7 @@ use crate::transport::bytes_of;
 use crate::{BUDGET, GIB, MIB, NOW};
 use hotmem_virtio::HandshakeError;
 use hotmem_virtio::mem::{Device, InitError, Progress, Request, Status};
+use hotmem_virtio::queue::QueueFeatures;
 use virtio_drivers::transport::mmio::MmioTransport;
 
 const MAGIC: (u64, u32) = (0x00, 0x7472_6976);
@@ -103,6 +104,8 @@ impl Host {
             device_area: self.get_u64(QUEUE_DEVICE),
             next_available: 0,
             used_index: 0,
+            features: QueueFeatures::default(),
+            polls: false,
         });
         while let Some((head, descriptors)) = queue.take() {
             let [(request, 24, false), (response, 10, true)] = descriptors[..] else {

@@ -4,6 +4,7 @@ use crate::shared::{Descriptor, DeviceSide, SharedPage};
 use crate::vmm::Vmm;
 use bitflags::Flags;
 use hotmem_testkit::{Ending, Work};
+use hotmem_virtio::queue::QueueFeatures;
 use std::cell::{Ref, RefCell, RefMut};
 use std::ops::{Deref, DerefMut};
 use std::rc::Rc;
@@ -73,6 +74,9 @@ pub(crate) struct HostState<M: DeviceModel> {
     pub(crate) device_type: DeviceType,
     pub(crate) offered_features: M::Features,
     pub(crate) negotiated_features: M::Features,
+    /// The feature bits of queues that the device offers, and those that the driver has accepted.
+    pub(crate) offered_queue_features: u64,
+    pub(crate) queue_features: QueueFeatures,
     pub(crate) refuses_features: bool,
     pub(crate) stuck_in_reset: bool,
     /// The bits that the device adds to its status when `DRIVER_OK` is set.
@@ -105,6 +109,11 @@ pub(crate) enum Violation {
     Index(u16),
 }
 
+/// Returns the feature bits of queues, in all four combinations.
+pub(crate) fn queue_feature_sets() -> impl Iterator<Item = u64> {
+    (0..4).map(|set| set << QueueFeatures::BITS.trailing_zeros())
+}
+
 /// The driver's side of the transport.
 pub(crate) struct MockTransport<M: DeviceModel>(Host<M>);
 
@@ -130,6 +139,8 @@ impl<M: DeviceModel> Host<M> {
             device_type,
             offered_features: offered,
             negotiated_features: M::Features::empty(),
+            offered_queue_features: QueueFeatures::BITS,
+            queue_features: QueueFeatures::default(),
             refuses_features: false,
             stuck_in_reset: false,
             status_at_driver_ok: DeviceStatus::empty(),
@@ -225,8 +236,7 @@ impl<M: DeviceModel> HostState<M> {
 
     /// Returns whether the driver has made a buffer available that the device has not used.
     pub(crate) fn has_buffers(&self) -> bool {
-        self.queues.iter().flatten().any(|queue| queue.clone().take().is_some())
-            || self.model.has_buffers()
+        self.queues.iter().flatten().any(DeviceSide::has_chain) || self.model.has_buffers()
     }
 
     /// Carries out all outstanding requests without an answer.
@@ -287,13 +297,14 @@ impl<M: DeviceModel> HostState<M> {
         while let Some((number, head, len)) = self.model.answer() {
             let violation = self.violation;
             let queue = self.queue(number);
+            let interrupts = !queue.suppresses_interrupt();
             match violation {
                 Some(Violation::Id(id)) => queue.give_back(id, len),
                 Some(Violation::Length(len)) => queue.give_back(head.into(), len),
                 Some(Violation::Index(index)) => queue.set_used_index(index),
                 None => queue.give_back(head.into(), len),
             }
-            self.is_interrupt_pending = true;
+            self.is_interrupt_pending |= interrupts;
         }
     }
 }
@@ -318,7 +329,7 @@ impl<M: DeviceModel> Transport for MockTransport<M> {
 
     fn read_device_features(&mut self) -> u64 {
         let host = self.0.borrow();
-        let offered = host.offered_features.bits();
+        let offered = host.offered_features.bits() | host.offered_queue_features;
         let low = offered & u64::from(u32::MAX);
         match host.vmm.forgets_selectors_at_reset && host.status.is_empty() {
             true => low << 32 | low,
@@ -328,7 +339,10 @@ impl<M: DeviceModel> Transport for MockTransport<M> {
 
     fn write_driver_features(&mut self, driver_features: u64) {
         let mut host = self.0.borrow_mut();
-        host.negotiated_features = M::Features::from_bits(driver_features)
+        let of_queues = driver_features & QueueFeatures::BITS;
+        assert_eq!(of_queues & !host.offered_queue_features, 0);
+        host.queue_features = QueueFeatures::of_device(of_queues);
+        host.negotiated_features = M::Features::from_bits(driver_features & !QueueFeatures::BITS)
             .expect("the driver accepts only known features");
         assert!(host.offered_features.contains(host.negotiated_features));
     }
@@ -384,6 +398,8 @@ impl<M: DeviceModel> Transport for MockTransport<M> {
             device_area,
             next_available: 0,
             used_index: 0,
+            features: host.queue_features,
+            polls: false,
         });
     }
 

@@ -3,9 +3,12 @@
 
 #![allow(clippy::cast_possible_truncation)]
 
+mod indirect;
+mod notifications;
 mod shared;
+mod threads;
 
-use hotmem_virtio::queue::{Buffer, QueueError, SplitQueue, Used};
+use hotmem_virtio::queue::{Buffer, QueueError, QueueFeatures, SplitQueue, Used};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use shared::{Descriptor, DeviceSide, SharedPage};
@@ -14,8 +17,20 @@ const SIZE: usize = 8;
 type Queue = SplitQueue<SIZE>;
 
 fn queue() -> (Queue, DeviceSide) {
+    queue_with(QueueFeatures::default())
+}
+
+/// All combinations of features.
+fn feature_sets() -> impl Iterator<Item = QueueFeatures> {
+    let both = [false, true];
+    both.into_iter()
+        .flat_map(move |indirect| both.map(|event_index| QueueFeatures { indirect, event_index }))
+}
+
+fn queue_with(features: QueueFeatures) -> (Queue, DeviceSide) {
     let page = SharedPage::new();
-    let (queue, _) = Queue::new(page.dma(0)).unwrap();
+    let (mut queue, _) = Queue::new(page.dma(0)).unwrap();
+    queue.reset(SIZE, features);
     let device = DeviceSide {
         page,
         size: 8,
@@ -24,6 +39,8 @@ fn queue() -> (Queue, DeviceSide) {
         device_area: queue.device_area(),
         next_available: 0,
         used_index: 0,
+        features,
+        polls: false,
     };
     (queue, device)
 }
@@ -42,10 +59,11 @@ const REQUEST: [Descriptor; 2] = [(0x1000, 24, false), (0x2000, 10, true)];
 #[test]
 fn the_parts_of_a_queue_lie_at_the_specified_offsets() {
     let (queue, _) = queue();
-    assert_eq!(queue.driver_area() - queue.descriptors(), 16 * 8);
-    assert!(queue.device_area() - queue.driver_area() >= 6 + 2 * 8 - 2);
+    assert!(queue.driver_area() - queue.descriptors() >= 16 * 8);
+    assert_eq!(queue.driver_area() % 2, 0);
+    assert!(queue.device_area() - queue.driver_area() >= 6 + 2 * 8);
     assert_eq!(queue.device_area() % 4, 0);
-    assert!(queue.descriptors() + Queue::BYTES as u64 >= queue.device_area() + 4 + 8 * 8);
+    assert!(queue.descriptors() + Queue::BYTES as u64 >= queue.device_area() + 6 + 8 * 8);
 }
 
 #[test]
@@ -58,34 +76,19 @@ fn memory_that_is_too_small_or_not_aligned_is_refused() {
 
 #[test]
 fn chains_are_used_and_returned_repeatedly() {
-    let (mut queue, mut device) = queue();
-    // Use enough chains that the indices of the rings wrap. In Miri, that would take too long.
-    for round in 0..if cfg!(miri) { 70 } else { 70_000u32 } {
-        let token = push(&mut queue, &REQUEST).unwrap();
-        assert_eq!(queue.pop(), Ok(None));
-        assert_eq!(device.take(), Some((token, REQUEST.to_vec())));
-        assert_eq!(device.take(), None);
-        device.give_back(token.into(), round % 11);
-        assert_eq!(queue.pop(), Ok(Some(Used { token, written: round % 11 })));
-        assert_eq!(queue.outstanding(), 0);
+    for features in feature_sets() {
+        let (mut queue, mut device) = queue_with(features);
+        // Use enough chains that the indices of the rings wrap. In Miri, that would take too long.
+        for round in 0..if cfg!(miri) { 70 } else { 70_000u32 } {
+            let token = push(&mut queue, &REQUEST).unwrap();
+            assert_eq!(queue.pop(), Ok(None));
+            assert_eq!(device.take(), Some((token, REQUEST.to_vec())));
+            assert_eq!(device.take(), None);
+            device.give_back(token.into(), round % 11);
+            assert_eq!(queue.pop(), Ok(Some(Used { token, written: round % 11 })));
+            assert_eq!(queue.outstanding(), 0);
+        }
     }
-}
-
-#[test]
-fn interrupts_can_be_suppressed() {
-    let (mut queue, mut device) = queue();
-    assert_eq!(device.avail_flags(), 0);
-    queue.suppress_interrupts();
-    // VIRTQ_AVAIL_F_NO_INTERRUPT (2.7.6), which stays set.
-    for _ in 0..20 {
-        assert_eq!(device.avail_flags(), 1);
-        let token = push(&mut queue, &REQUEST).unwrap();
-        assert_eq!(device.take(), Some((token, REQUEST.to_vec())));
-        device.give_back(token.into(), 1);
-        assert_eq!(queue.pop(), Ok(Some(Used { token, written: 1 })));
-    }
-    queue.reset(SIZE);
-    assert_eq!(device.avail_flags(), 1);
 }
 
 #[test]
@@ -184,14 +187,6 @@ fn descriptors_that_the_device_overwrites_are_not_read() {
     assert_eq!(push(&mut queue, &REQUEST), Err(QueueError::Full));
 }
 
-#[test]
-fn suppressed_notifications_are_not_requested() {
-    let (queue, mut device) = queue();
-    assert!(queue.wants_notification());
-    device.set_used_flags(1);
-    assert!(!queue.wants_notification());
-}
-
 proptest! {
     #![proptest_config(ProptestConfig {
         failure_persistence: None,
@@ -203,9 +198,13 @@ proptest! {
     #[test]
     fn every_chain_is_returned_exactly_one_time(
         steps in vec((any::<bool>(), 1usize..5, any::<prop::sample::Index>()), 0..300),
+        indirect in any::<bool>(),
+        event_index in any::<bool>(),
     ) {
-        let (mut queue, mut device) = queue();
+        let (mut queue, mut device) = queue_with(QueueFeatures { indirect, event_index });
         let mut outstanding: Vec<(u16, Vec<Descriptor>)> = Vec::new();
+        // The chain whose descriptors are in the indirect table.
+        let mut in_table = None;
         let mut number = 0;
         for (pushing, buffers, index) in steps {
             if pushing {
@@ -213,20 +212,30 @@ proptest! {
                     .map(|i| (number + i as u64, 4, i >= buffers / 2))
                     .collect();
                 number += 16;
-                let free = SIZE - outstanding.iter().map(|(_, chain)| chain.len()).sum::<usize>();
+                let used = |(token, chain): &(u16, Vec<Descriptor>)| match in_table {
+                    Some(in_table) if in_table == *token => 1,
+                    _ => chain.len(),
+                };
+                let free = SIZE - outstanding.iter().map(used).sum::<usize>();
+                let fits_table = indirect && in_table.is_none() && buffers > 1;
+                let needed = if fits_table { 1 } else { buffers };
                 match push(&mut queue, &chain) {
                     Ok(token) => {
-                        prop_assert!(buffers <= free);
+                        prop_assert!(needed <= free);
+                        if fits_table {
+                            in_table = Some(token);
+                        }
                         prop_assert_eq!(device.take(), Some((token, chain.clone())));
                         outstanding.push((token, chain));
                     }
                     Err(error) => {
                         prop_assert_eq!(error, QueueError::Full);
-                        prop_assert!(buffers > free);
+                        prop_assert!(needed > free);
                     }
                 }
             } else if !outstanding.is_empty() {
                 let (token, chain) = outstanding.swap_remove(index.index(outstanding.len()));
+                in_table = in_table.filter(|&in_table| in_table != token);
                 let written = 4 * chain.iter().filter(|descriptor| descriptor.2).count() as u32;
                 device.give_back(token.into(), written);
                 prop_assert_eq!(queue.pop(), Ok(Some(Used { token, written })));
