@@ -1,20 +1,17 @@
-//! Checks devices that run on a thread of their own: their adapter does not run them.
+//! Runs a model on a thread of its own, as VMMs run their devices.
 
 use hotmem_conformance::model::Model;
-use hotmem_conformance::runner::{Suite, Verdict};
-use hotmem_conformance::{
-    BALLOON_POINTS, GuestMemory, Host, Inaccessible, MEMORY_POINTS, Point, Registers, Unsupported,
-};
+use hotmem_conformance::{GuestMemory, Host, Inaccessible, Registers, Unsupported};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::thread;
 use std::time::Duration;
 
 /// A model whose thread ends when its adapter is dropped.
-struct Threaded(Arc<Mutex<Model>>);
+pub(crate) struct Threaded(Arc<Mutex<Model>>);
 
 impl Threaded {
-    fn new(model: Model) -> Threaded {
+    pub(crate) fn new(model: Model) -> Threaded {
         let model = Arc::new(Mutex::new(model));
         let device: Weak<Mutex<Model>> = Arc::downgrade(&model);
         thread::spawn(move || {
@@ -80,25 +77,4 @@ impl Host for Threaded {
     fn start_hints(&mut self) -> Result<(), Unsupported> {
         self.model().start_hints()
     }
-}
-
-fn check(points: &'static [Point], model: fn() -> Model) {
-    // A busy host may not run the device's thread for a long time.
-    let (answer_limit, point_limit) = (Duration::from_secs(60), Duration::from_secs(600));
-    let suite = Suite::new(points, move || Threaded::new(model()));
-    for (point, verdict) in
-        suite.answer_limit(answer_limit).point_limit(point_limit).run().verdicts()
-    {
-        assert_eq!(verdict, &Verdict::Passed, "{}", point.name);
-    }
-}
-
-#[test]
-fn a_memory_device_on_a_thread_passes_every_point() {
-    check(MEMORY_POINTS, || Model::memory(None));
-}
-
-#[test]
-fn a_balloon_on_a_thread_passes_every_point() {
-    check(BALLOON_POINTS, || Model::balloon(None));
 }
