@@ -5,7 +5,7 @@ use core::fmt;
 use core::ops::Range;
 
 /// The registers of a virtio-mmio device (VIRTIO 1.3, section 4.2.2), as the bus of a VMM accesses
-/// them. The suite polls the device, so that its interrupts may go nowhere.
+/// them. The suite polls the device, so that its interrupts may go nowhere: [`Host::take_interrupt`].
 pub trait Registers {
     /// Reads `data.len()` bytes at `offset` from the start of the registers, little-endian. Control
     /// registers are read by 4 bytes, fields of the configuration by 2 or 4.
@@ -56,6 +56,15 @@ pub trait Host {
     /// # Errors
     /// The VMM does not say.
     fn node(&mut self) -> Result<u16, Unsupported> {
+        Err(Unsupported)
+    }
+
+    /// Returns whether the device has interrupted since the last call, by an event, a line or a message.
+    /// For a line that stays raised, the moment counts at which it was raised.
+    ///
+    /// # Errors
+    /// The adapter does not see interrupts.
+    fn take_interrupt(&mut self) -> Result<bool, Unsupported> {
         Err(Unsupported)
     }
 

@@ -5,9 +5,10 @@ use crate::device::{Device, SCRATCH_BYTES};
 use crate::failure::{Failure, Stop, expect};
 use crate::registers::{
     ACKNOWLEDGE, CONFIG, CONFIG_GENERATION, DEVICE_FEATURES, DEVICE_FEATURES_SEL, DEVICE_ID,
-    DRIVER, DRIVER_FEATURES, DRIVER_FEATURES_SEL, DRIVER_OK, FAILED, FEATURES_OK, MAGIC,
-    MAGIC_VALUE, MODERN, NEEDS_RESET, QUEUE_DESC, QUEUE_DEVICE, QUEUE_DRIVER, QUEUE_NOTIFY,
-    QUEUE_NUM, QUEUE_NUM_MAX, QUEUE_READY, QUEUE_SEL, STATUS, VERSION, VERSION_1,
+    DRIVER, DRIVER_FEATURES, DRIVER_FEATURES_SEL, DRIVER_OK, FAILED, FEATURES_OK, INTERRUPT_ACK,
+    INTERRUPT_STATUS, MAGIC, MAGIC_VALUE, MODERN, NEEDS_RESET, QUEUE_DESC, QUEUE_DEVICE,
+    QUEUE_DRIVER, QUEUE_NOTIFY, QUEUE_NUM, QUEUE_NUM_MAX, QUEUE_READY, QUEUE_SEL, STATUS, VERSION,
+    VERSION_1,
 };
 use crate::ring::{Descriptor, MAX_DESCRIPTORS, RING_BYTES, Ring, Used};
 use core::ops::Range;
@@ -96,6 +97,29 @@ impl<'a> Driver<'a> {
 
     pub(crate) fn generation(&mut self) -> u32 {
         self.register(CONFIG_GENERATION)
+    }
+
+    /// Returns why the device has interrupted (4.2.2), since that was acknowledged last.
+    pub(crate) fn interrupt_status(&mut self) -> u32 {
+        self.register(INTERRUPT_STATUS)
+    }
+
+    /// Acknowledges all causes of interrupts.
+    pub(crate) fn acknowledge_interrupts(&mut self) {
+        let causes = self.interrupt_status();
+        self.set_register(INTERRUPT_ACK, causes);
+    }
+
+    /// Forgets interrupts. Skips the point if the adapter does not see them.
+    pub(crate) fn forget_interrupts(&mut self) -> Result<(), Stop> {
+        self.acknowledge_interrupts();
+        self.device.take_interrupt()?;
+        Ok(())
+    }
+
+    /// Waits until the device has interrupted. Returns whether it has.
+    pub(crate) fn wait_for_interrupt(&mut self) -> bool {
+        self.wait_for(|driver| driver.device.take_interrupt() == Ok(true))
     }
 
     /// Resets the device (2.4), and waits until its status is 0.

@@ -6,6 +6,7 @@
 
 mod balloon_device;
 mod deviation;
+mod interrupts;
 mod kind;
 mod memory_device;
 mod mmio;

@@ -39,6 +39,21 @@ pub static MEMORY_POINTS: &[Point] = &[
         "4.2.2",
         Transport(transport::unused_queue_size_zero, &mem::TYPE),
     ),
+    must(
+        "transport/interrupt-after-answer",
+        "2.7.7.2",
+        Transport(transport::interrupt_after_answer, &mem::TYPE),
+    ),
+    must(
+        "transport/interrupt-after-host-change",
+        "5.15.4.2",
+        Transport(transport::interrupt_after_host_change, &mem::TYPE),
+    ),
+    convention(
+        "transport/interrupt-status",
+        "4.2.2",
+        Transport(transport::interrupt_status, &mem::TYPE),
+    ),
     convention("transport/generation-after-plug", "2.5", Memory(config::generation_after_plug)),
     must("mem/config/block-size-power-of-two", "5.15.4.2", Memory(config::block_size_power_of_two)),
     must(
@@ -145,6 +160,21 @@ pub static BALLOON_POINTS: &[Point] = &[
         "transport/unused-queue-size-zero",
         "4.2.2",
         Transport(transport::unused_queue_size_zero, &balloon::TYPE),
+    ),
+    must(
+        "transport/interrupt-after-answer",
+        "2.7.7.2",
+        Transport(transport::interrupt_after_answer, &balloon::TYPE),
+    ),
+    convention(
+        "transport/interrupt-after-host-change",
+        "2.3",
+        Transport(transport::interrupt_after_host_change, &balloon::TYPE),
+    ),
+    convention(
+        "transport/interrupt-status",
+        "4.2.2",
+        Transport(transport::interrupt_status, &balloon::TYPE),
     ),
     convention("balloon/inflate/257-pfns", "5.5.6", Balloon(inflate::pfns_257)),
     must("balloon/inflate/split-array", "2.7.4.1", Balloon(inflate::split_array)),

@@ -12,6 +12,8 @@ pub(crate) const QUEUE_NUM_MAX: u64 = 0x34;
 pub(crate) const QUEUE_NUM: u64 = 0x38;
 pub(crate) const QUEUE_READY: u64 = 0x44;
 pub(crate) const QUEUE_NOTIFY: u64 = 0x50;
+pub(crate) const INTERRUPT_STATUS: u64 = 0x60;
+pub(crate) const INTERRUPT_ACK: u64 = 0x64;
 pub(crate) const STATUS: u64 = 0x70;
 pub(crate) const QUEUE_DESC: u64 = 0x80;
 pub(crate) const QUEUE_DRIVER: u64 = 0x90;
@@ -30,6 +32,10 @@ pub(crate) const DRIVER_OK: u32 = 4;
 pub(crate) const FEATURES_OK: u32 = 8;
 pub(crate) const NEEDS_RESET: u32 = 64;
 pub(crate) const FAILED: u32 = 128;
+
+/// The bits of the register `InterruptStatus`: a buffer was used, the configuration has changed.
+pub(crate) const USED_BUFFER: u32 = 1;
+pub(crate) const CONFIG_CHANGE: u32 = 2;
 
 /// The feature `VIRTIO_F_VERSION_1` (6).
 pub(crate) const VERSION_1: u64 = 1 << 32;

@@ -3,7 +3,7 @@
 use crate::device_type::DeviceType;
 use crate::driver::Driver;
 use crate::failure::{Failure, Stop, expect, require};
-use crate::registers::{ACKNOWLEDGE, DRIVER, VERSION_1};
+use crate::registers::{ACKNOWLEDGE, CONFIG_CHANGE, DRIVER, USED_BUFFER, VERSION_1};
 
 type Result = core::result::Result<(), Stop>;
 
@@ -62,6 +62,49 @@ pub(crate) fn queue_zero_after_reset(driver: &mut Driver<'_>, kind: &DeviceType)
 
 pub(crate) fn unused_queue_size_zero(driver: &mut Driver<'_>, _: &DeviceType) -> Result {
     Ok(expect("QueueNumMax of a queue that does not exist", 0u32, driver.queue_max(UNUSED_QUEUE))?)
+}
+
+pub(crate) fn interrupt_after_answer(driver: &mut Driver<'_>, kind: &DeviceType) -> Result {
+    start(driver, kind)?;
+    driver.forget_interrupts()?;
+    (kind.send_request)(driver)?;
+    let interrupts = driver.wait_for_interrupt();
+    let found = driver.interrupt_status().into();
+    Ok(require("the device must interrupt when it has used a buffer", interrupts, found)?)
+}
+
+pub(crate) fn interrupt_after_host_change(driver: &mut Driver<'_>, kind: &DeviceType) -> Result {
+    start(driver, kind)?;
+    driver.forget_interrupts()?;
+    (kind.change_by_host)(driver)?;
+    let interrupts = driver.wait_for_interrupt();
+    let found = driver.interrupt_status().into();
+    Ok(require("the device must interrupt when its configuration changes", interrupts, found)?)
+}
+
+/// The register says why the device interrupts until the driver has acknowledged it.
+pub(crate) fn interrupt_status(driver: &mut Driver<'_>, kind: &DeviceType) -> Result {
+    start(driver, kind)?;
+    driver.acknowledge_interrupts();
+    (kind.send_request)(driver)?;
+    check_interrupt_status(driver, USED_BUFFER)?;
+    match (kind.change_by_host)(driver) {
+        Ok(()) => Ok(check_interrupt_status(driver, CONFIG_CHANGE)?),
+        // Without means to change the configuration, only the first half can be checked.
+        Err(Stop::Skipped(_)) => Ok(()),
+        Err(failed) => Err(failed),
+    }
+}
+
+fn check_interrupt_status(
+    driver: &mut Driver<'_>,
+    cause: u32,
+) -> core::result::Result<(), Failure> {
+    let is_set = driver.wait_for(|driver| driver.interrupt_status() & cause != 0);
+    let found = driver.interrupt_status().into();
+    require("InterruptStatus must have the bit of the event", is_set, found)?;
+    driver.acknowledge_interrupts();
+    expect("InterruptStatus after InterruptACK", 0u32, driver.interrupt_status() & cause)
 }
 
 /// Starts a device with all features of its type that it offers: it may refuse to run with fewer.

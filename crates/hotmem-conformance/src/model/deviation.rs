@@ -43,6 +43,17 @@ deviations! {
     /// Queues that do not exist have a size.
     EveryQueueHasSize => "transport/unused-queue-size-zero",
 
+    /// The device does not interrupt when it has used a buffer, but sets the register.
+    NoInterruptAfterAnswer => "transport/interrupt-after-answer",
+    /// The device does not interrupt when the host changes the configuration, but sets the register.
+    NoInterruptAfterHostChange => "transport/interrupt-after-host-change",
+    /// The register `InterruptStatus` reads as 0.
+    InterruptStatusZero => "transport/interrupt-status",
+    /// The register `InterruptStatus` says that a buffer was used, whatever the reason is.
+    EveryInterruptForBuffer => "transport/interrupt-status",
+    /// The acknowledgement of interrupts is ignored.
+    InterruptAckIgnored => "transport/interrupt-status",
+
     /// A block has 96 KiB.
     BlocksOf96Kib => "mem/config/block-size-power-of-two",
     /// The region does not end with a whole block.

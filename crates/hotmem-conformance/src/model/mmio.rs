@@ -1,17 +1,20 @@
 //! Puts a model behind the registers of virtio-mmio (4.2.2).
 
+mod host;
+
 use super::balloon_device::BalloonDevice;
 use super::deviation::{Behaviour, Deviation};
+use super::interrupts::Interrupts;
 use super::kind::Kind;
-use super::memory_device::{MemoryDevice, NODE};
+use super::memory_device::MemoryDevice;
 use super::queue::{Answer, Chain, MAX_SIZE, Queue};
 use super::ram::Ram;
-use crate::device::{GuestMemory, Host, Inaccessible, Registers, Unsupported};
+use crate::device::{GuestMemory, Inaccessible, Registers};
 use crate::registers::{
     CONFIG, CONFIG_GENERATION, DEVICE_FEATURES, DEVICE_FEATURES_SEL, DEVICE_ID, DRIVER_FEATURES,
-    DRIVER_FEATURES_SEL, DRIVER_OK, FAILED, FEATURES_OK, MAGIC_VALUE, QUEUE_DESC, QUEUE_DEVICE,
-    QUEUE_DRIVER, QUEUE_NOTIFY, QUEUE_NUM, QUEUE_NUM_MAX, QUEUE_READY, QUEUE_SEL, STATUS, VERSION,
-    VERSION_1,
+    DRIVER_FEATURES_SEL, DRIVER_OK, FAILED, FEATURES_OK, INTERRUPT_ACK, INTERRUPT_STATUS,
+    MAGIC_VALUE, QUEUE_DESC, QUEUE_DEVICE, QUEUE_DRIVER, QUEUE_NOTIFY, QUEUE_NUM, QUEUE_NUM_MAX,
+    QUEUE_READY, QUEUE_SEL, STATUS, VERSION, VERSION_1,
 };
 use std::ops::Range;
 
@@ -41,6 +44,7 @@ pub struct Model {
     notified: Vec<bool>,
     /// The chain with statistics that the device keeps, with its queue.
     held: Option<(usize, Chain)>,
+    interrupts: Interrupts,
 }
 
 impl Model {
@@ -85,6 +89,7 @@ impl Model {
             queues: vec![Queue::default(); queues],
             notified: vec![false; queues],
             held: None,
+            interrupts: Interrupts::new(deviation),
         }
     }
 
@@ -98,6 +103,7 @@ impl Model {
                 MAX_SIZE.into()
             }
             QUEUE_READY => self.queues.get(self.queue).is_some_and(|queue| queue.is_ready).into(),
+            INTERRUPT_STATUS => self.interrupts.status(),
             STATUS => self.status,
             CONFIG_GENERATION => {
                 if self.behaviour == Some(Behaviour::GenerationNeverRests) {
@@ -125,6 +131,7 @@ impl Model {
                     *notified = true;
                 }
             }
+            INTERRUPT_ACK => self.interrupts.acknowledge(value),
             STATUS if value == 0 => self.reset(),
             STATUS => self.set_status(value),
             _ => self.set_queue_register(offset, value),
@@ -179,6 +186,7 @@ impl Model {
         }
         self.notified.fill(false);
         self.held = None;
+        self.interrupts.reset();
         self.kind.reset(was_started, &mut self.ram);
     }
 
@@ -238,6 +246,9 @@ impl Model {
             _ => {}
         }
         queue.give_back(ram, head, used_len);
+        if queue.wants_interrupt(ram) {
+            self.interrupts.buffer_used();
+        }
     }
 
     /// Returns whether the device refuses to run with the accepted features.
@@ -264,6 +275,10 @@ impl Model {
     fn host_changed(&mut self) {
         if !self.deviates(Deviation::GenerationIgnoresHost) {
             self.generation += 1;
+        }
+        // The driver gets no notification before DRIVER_OK (2.1.2).
+        if self.status & DRIVER_OK != 0 {
+            self.interrupts.config_changed();
         }
     }
 
@@ -341,45 +356,6 @@ impl GuestMemory for Model {
             Kind::Balloon(device) => device.loses(addr),
         };
         if is_lost { Ok(()) } else { self.ram.write(addr, data) }
-    }
-}
-
-impl Host for Model {
-    fn set_requested_size(&mut self, bytes: u64) -> Result<(), Unsupported> {
-        let Kind::Memory(device) = &mut self.kind else { return Err(Unsupported) };
-        device.set_requested_size(bytes);
-        self.host_changed();
-        Ok(())
-    }
-
-    fn node(&mut self) -> Result<u16, Unsupported> {
-        Ok(NODE)
-    }
-
-    fn set_balloon_pages(&mut self, pages: u32) -> Result<(), Unsupported> {
-        let Kind::Balloon(device) = &mut self.kind else { return Err(Unsupported) };
-        device.set_num_pages(pages);
-        self.host_changed();
-        Ok(())
-    }
-
-    fn ask_statistics(&mut self) -> Result<(), Unsupported> {
-        if let Some((number, chain)) = self.held.take() {
-            self.give_back(number, &chain, 0);
-        }
-        Ok(())
-    }
-
-    fn statistic(&mut self, tag: u16) -> Result<Option<u64>, Unsupported> {
-        let Kind::Balloon(device) = &self.kind else { return Err(Unsupported) };
-        Ok(device.statistics.get(&tag).copied())
-    }
-
-    fn start_hints(&mut self) -> Result<(), Unsupported> {
-        let Kind::Balloon(device) = &mut self.kind else { return Err(Unsupported) };
-        device.start_hints();
-        self.host_changed();
-        Ok(())
     }
 }
 

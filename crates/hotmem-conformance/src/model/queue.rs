@@ -85,6 +85,11 @@ impl Queue {
         self.skip(ram, 1);
     }
 
+    /// Returns whether the driver wants to be interrupted when a chain is used (2.7.7).
+    pub(super) fn wants_interrupt(&self, ram: &Ram) -> bool {
+        read_u16(ram, self.areas[1]) == Some(0)
+    }
+
     /// Adds to the used index.
     pub(super) fn skip(&mut self, ram: &mut Ram, count: u16) {
         self.used_index = self.used_index.wrapping_add(count);

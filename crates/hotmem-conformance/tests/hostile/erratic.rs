@@ -97,6 +97,11 @@ impl Host for Erratic<'_> {
         if self.is_erratic() { Ok(()) } else { self.model.set_requested_size(bytes) }
     }
 
+    fn take_interrupt(&mut self) -> Result<bool, Unsupported> {
+        let has_interrupted = self.model.take_interrupt()?;
+        Ok(has_interrupted ^ self.is_erratic())
+    }
+
     fn node(&mut self) -> Result<u16, Unsupported> {
         self.model.node()
     }

@@ -12,7 +12,7 @@ use std::{env, fs, process};
 /// The registers of the devices on virtio-mmio of the machine `microvm`.
 const FIRST_REGISTERS: u64 = 0xfeb0_0000;
 const REGISTERS_BYTES: u64 = 512;
-const MAX_DEVICES: u64 = 24;
+const MAX_DEVICES: u64 = 8;
 const MAGIC: u64 = 0x7472_6976;
 const DEVICE_ID: u64 = 8;
 
@@ -28,6 +28,8 @@ pub(crate) struct Machine {
     qmp: BufReader<UnixStream>,
     socket: PathBuf,
     registers: u64,
+    /// Whether QEMU has raised an interrupt line since the host has looked.
+    has_interrupted: bool,
 }
 
 impl Machine {
@@ -39,7 +41,16 @@ impl Machine {
         let socket = env::temp_dir().join(name);
         let listener = UnixListener::bind(&socket).expect("the socket can be made");
         let mut qemu = Command::new("qemu-system-x86_64")
-            .args(["-machine", "microvm", "-m", "64M", "-nodefaults", "-display", "none"])
+            // With one interrupt controller, all lines of devices lead to it.
+            .args([
+                "-machine",
+                "microvm,ioapic2=off",
+                "-m",
+                "64M",
+                "-nodefaults",
+                "-display",
+                "none",
+            ])
             .args(["-accel", "tcg", "-S", "-qtest", "stdio", "-qtest-log", "none"])
             .args(["-global", "virtio-mmio.force-legacy=false"])
             .arg("-qmp")
@@ -52,8 +63,11 @@ impl Machine {
         let commands = qemu.stdin.take().expect("stdin is a pipe");
         let answers = BufReader::new(qemu.stdout.take().expect("stdout is a pipe"));
         let qmp = BufReader::new(listener.accept().expect("QEMU connects").0);
-        let mut machine = Machine { qemu, commands, answers, qmp, socket, registers: 0 };
+        let (registers, has_interrupted) = (0, false);
+        let mut machine =
+            Machine { qemu, commands, answers, qmp, socket, registers, has_interrupted };
         machine.execute("\"qmp_capabilities\"");
+        machine.ask("irq_intercept_in ioapic");
         machine.registers = machine.find_registers();
         machine
     }
@@ -67,11 +81,17 @@ impl Machine {
         addrs.into_iter().find(|addr| has_device(addr)).expect("there is a device")
     }
 
-    /// Sends a command of qtest, and returns what follows the word OK.
+    /// Sends a command of qtest, and returns what follows the word OK. QEMU tells of interrupt lines
+    /// before it answers.
     fn ask(&mut self, command: &str) -> String {
         writeln!(self.commands, "{command}").expect("QEMU runs");
         let mut answer = String::new();
         self.answers.read_line(&mut answer).expect("QEMU runs");
+        while answer.starts_with("IRQ ") {
+            self.has_interrupted |= answer.starts_with("IRQ raise");
+            answer.clear();
+            self.answers.read_line(&mut answer).expect("QEMU runs");
+        }
         let value = answer.strip_prefix("OK").unwrap_or_else(|| panic!("{command}: {answer}"));
         value.trim().trim_start_matches("0x").to_owned()
     }
@@ -146,6 +166,12 @@ impl Host for Machine {
              \"property\":\"requested-size\",\"value\":{bytes}}}"
         ));
         Ok(())
+    }
+
+    fn take_interrupt(&mut self) -> Result<bool, Unsupported> {
+        // Lets QEMU tell of what has happened since its last answer.
+        self.read_number('l', self.registers);
+        Ok(std::mem::take(&mut self.has_interrupted))
     }
 
     fn node(&mut self) -> Result<u16, Unsupported> {

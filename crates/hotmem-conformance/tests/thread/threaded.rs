@@ -58,6 +58,10 @@ impl Host for Threaded {
         self.model().set_requested_size(bytes)
     }
 
+    fn take_interrupt(&mut self) -> Result<bool, Unsupported> {
+        self.model().take_interrupt()
+    }
+
     fn node(&mut self) -> Result<u16, Unsupported> {
         self.model().node()
     }
