@@ -33,7 +33,8 @@ pub use instance::{boot, divide_two_pageblocks, make_words, plug, region_range, 
 pub use memory::Memory;
 pub use progress::blocker_of;
 pub use ranges::{
-    BITMAP_WORD_FRAMES, DISTANT_PFN, PAGEBLOCK, PFN_LIMIT, SECTION, numbers, pfn, range,
+    BITMAP_WORD_FRAMES, DISTANT_PFN, LONGEST_RUN, PAGEBLOCK, PFN_LIMIT, SECTION, numbers, pfn,
+    range,
 };
 pub use raw::{RawHotplugCalls, RawRanges, Validated};
 pub use snapshot::Snapshot;

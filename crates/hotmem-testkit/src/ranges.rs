@@ -12,6 +12,8 @@ pub const PFN_LIMIT: u64 = Pfn::LIMIT.number();
 pub const DISTANT_PFN: u64 = PFN_LIMIT / 4;
 /// The number of frames in one word of a frame bitmap.
 pub const BITMAP_WORD_FRAMES: u64 = if cfg!(hotmem_geometry = "small") { 8 } else { 32 };
+/// The number of frames of the longest run that need not begin at a pageblock.
+pub const LONGEST_RUN: u64 = if cfg!(hotmem_geometry = "small") { 12 } else { 256 };
 
 /// Returns `frames` frames from frame number `start`.
 ///

@@ -23,9 +23,10 @@ pub(crate) const BITMAP_WORD_BITS: usize = if cfg!(hotmem_geometry = "small") {
 /// The number of 64-bit words in a frame bitmap, which fills two cache lines.
 pub(crate) const BITMAP_WORDS: usize = PAGEBLOCK_FRAMES / BITMAP_WORD_BITS;
 /// The maximum length of a run that is allocated as bits of a frame bitmap. A longer allocation
-/// begins at a pageblock.
+/// begins at a pageblock. If a bitmap has two words, as in the tests with other sizes, such a run may
+/// have all frames of the first word and a part of those of the second.
 pub(crate) const SMALL_FRAMES: usize =
-    if BITMAP_WORD_BITS == 32 { 2 * BITMAP_WORD_BITS } else { BITMAP_WORD_BITS };
+    if BITMAP_WORDS > 2 { PAGEBLOCK_FRAMES / 2 } else { BITMAP_WORD_BITS * 3 / 2 };
 /// The number of frames that hold the bitmaps of a section's pageblocks.
 pub(crate) const BITMAP_FRAMES: usize = if BITMAP_WORD_BITS == 32 { 2 } else { 1 };
 /// The number of pageblocks in a group. The bitmaps of a group lie in one frame.

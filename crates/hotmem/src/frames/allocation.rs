@@ -66,9 +66,10 @@ impl<P: Platform> Frames<P> {
     /// Allocates the requested frames.
     ///
     /// Context: any. Calls no hook, holds no lock, never waits. Cost: 1 atomic read-modify-write
-    /// for up to 32 frames from the CPU's hint (2 for up to 64), and 1 for a whole pageblock. If
+    /// for up to 32 frames from the CPU's hint, and 1 for a whole pageblock; for 33 to 256 frames,
+    /// 2 and 1 for each 32 frames. If
     /// the hint has no suitable memory, a search costs a few loads for each level of the tree; the
-    /// number of levels does not depend on the size of the machine. A request for 3 to 64 frames, or
+    /// number of levels does not depend on the size of the machine. A request for 3 to 256 frames, or
     /// one that is aligned, may also look at each pageblock that has two neighbouring free frames but
     /// no suitable run: two cache lines for each. The contents of the memory are those that
     /// [`contents`](Self::contents) returns.

@@ -72,7 +72,7 @@ impl Cpu {
     }
 
     /// Returns the hint of the pageblock that allocations of this grain use: single frames, or runs
-    /// of up to 64 frames.
+    /// of up to 256 frames.
     pub(crate) fn block(&self, zone: Zone, grain: Grain) -> &AtomicU64 {
         &self.blocks[grain as usize][zone as usize]
     }

@@ -14,7 +14,7 @@
 //! | `request.rs`, `allocation.rs`, `batch.rs` | What does a kernel ask for, and what does it get? |
 //! | `fast/` | How are one frame, a run of up to 32 frames and one whole pageblock allocated and freed by one step? |
 //! | `call.rs`, `order.rs`, `exhaustion.rs` | In which context and in which order does a search look, and when is memory "out" and not only "busy"? |
-//! | `small/` | How are up to 64 frames found in divided pageblocks? |
+//! | `small/` | How are up to 256 frames found in divided pageblocks? |
 //! | `whole/` | How are whole pageblocks claimed, one or many? |
 //! | `place/` | How are frames taken at an exact place, and free runs that begin anywhere? |
 //! | `divide/` | How does a claimed pageblock become live, and where do its bitmaps come from? |
@@ -236,6 +236,9 @@ impl<P: Platform> Frames<P> {
                 .and_then(|start| PfnRange::with_len(start, PAGEBLOCK_FRAMES as u64)),
             Some(Unit::Run(shape)) => self
                 .alloc_run(zone, shape)
+                .and_then(|start| PfnRange::with_len(start, request.frames)),
+            Some(Unit::LongRun(shape)) => self
+                .alloc_long_run(zone, shape)
                 .and_then(|start| PfnRange::with_len(start, request.frames)),
             None => None,
         };

@@ -2,7 +2,7 @@
 
 use crate::addr::{Pfn, PfnRange};
 use crate::geometry::{FRAME_SIZE, PAGEBLOCK_FRAMES, PFN_LIMIT, SMALL_FRAMES};
-use crate::words::{Grain, NodeId, RunShape, Zone};
+use crate::words::{Grain, LongShape, NodeId, RunShape, Zone};
 use core::alloc::Layout;
 use core::fmt;
 use core::ops::{Bound, RangeBounds};
@@ -16,11 +16,11 @@ use core::ops::{Bound, RangeBounds};
 /// |---|---|
 /// | 1 | anywhere |
 /// | 2 to 32 | within 32 frames that begin at a multiple of 32 |
-/// | 33 to 64 | at a multiple of 32, within a pageblock (2 MiB) |
-/// | 65 to 32 768 | at a wholly free pageblock, within a section (128 MiB) |
+/// | 33 to 256 | at a multiple of 32, within a pageblock (2 MiB) |
+/// | 257 to 32 768 | at a wholly free pageblock, within a section (128 MiB) |
 /// | more | at a wholly free section |
 ///
-/// A run of more than 64 frames is taken from pageblocks that are wholly free, also the last one.
+/// A run of more than 256 frames is taken from pageblocks that are wholly free, also the last one.
 ///
 /// ```
 /// use core::alloc::Layout;
@@ -69,6 +69,8 @@ pub(crate) enum Unit {
     Frame,
     /// Several frames that fit into a word of a frame bitmap.
     Run(RunShape),
+    /// More frames than a word has.
+    LongRun(LongShape),
     Pageblock,
 }
 
@@ -149,7 +151,7 @@ impl AllocRequest {
 
     /// Requires that all frames lie in this range, for example because a device cannot address all
     /// memory. If the range has a start, and no exact place is requested, an allocation of more
-    /// than 64 frames starts at a pageblock (2 MiB), and one of more than a section (128 MiB)
+    /// than 256 frames starts at a pageblock (2 MiB), and one of more than a section (128 MiB)
     /// starts at a section.
     #[must_use]
     #[inline]
@@ -230,7 +232,10 @@ impl AllocRequest {
         match (self.frames, self.align) {
             (1, 1) => Some(Unit::Frame),
             (PAGEBLOCK, 1..=PAGEBLOCK) if is_power_of_two => Some(Unit::Pageblock),
-            _ if is_power_of_two => RunShape::new(self.frames, self.align).map(Unit::Run),
+            (frames, align) if is_power_of_two => match RunShape::new(frames, align) {
+                Some(shape) => Some(Unit::Run(shape)),
+                None => LongShape::new(frames, align).map(Unit::LongRun),
+            },
             _ => None,
         }
     }

@@ -25,7 +25,7 @@ pub(super) fn first_suitable_frame(block: Block<'_>, request: &AllocRequest) -> 
     if below == 0 {
         return Some(0);
     }
-    // A request for more than 64 frames begins at a pageblock.
+    // A request for more than 256 frames begins at a pageblock.
     let align = if request.is_small() { request.align } else { PAGEBLOCK_FRAMES as u64 };
     let first = below.checked_next_multiple_of(align)?;
     let fits = first.checked_add(request.frames)? <= PAGEBLOCK_FRAMES as u64;

@@ -121,19 +121,20 @@ fn a_pageblock_of_an_exhausted_section_is_freed() {
 #[test]
 fn the_last_frame_of_a_hint_is_freed_while_the_hint_is_replaced() {
     model(|| {
-        let instance = Instance::new(1);
+        let instance = Instance::new(2);
         let [a, b, c, d] = instance.alloc_singles();
         for held in [b, c, d] {
             instance.free(held);
         }
-        // Pageblock 0 is CPU 0's hint, and all its frames except `a` are free. The interrupt makes
-        // pageblock 1 the hint, so either the interrupt or the free must coalesce pageblock 0.
-        let interrupt = instance.spawn_on(0, |instance| {
-            let rest = instance.alloc(AllocRequest::frames(3));
-            instance.free(rest);
-        });
+        // Pageblock 0 is CPU 0's hint, and all its frames except `a` are free. The interrupt divides
+        // another pageblock for the end of its run, and makes it the hint, so either the interrupt or
+        // the free must coalesce pageblock 0.
+        let interrupt =
+            instance.spawn_on(0, |instance| instance.alloc(AllocRequest::frames(BLOCK + 1)));
         instance.free(a);
-        interrupt.join().unwrap();
+        let run = interrupt.join().unwrap();
+        instance.check();
+        instance.free(run);
         instance.check_empty();
     });
 }

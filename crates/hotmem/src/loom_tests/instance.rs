@@ -11,7 +11,7 @@ use crate::platform::Platform;
 use crate::range_error::RangeError;
 use crate::sync::{Ordering, begin_thread, untracked};
 use crate::words::DirectMap;
-use crate::words::{BitmapFrame, SectionRef};
+use crate::words::{BitmapFrame, LongShape, SectionRef, Zone};
 use loom::thread;
 use std::cell::Cell;
 use std::ops::Deref;
@@ -186,6 +186,12 @@ impl Instance {
     /// Allocates frames, and writes to each of them.
     pub(super) fn try_alloc(&self, request: AllocRequest) -> Result<Held, AllocError> {
         Ok(self.record_held(self.frames.alloc_range(request)?))
+    }
+
+    /// Allocates a long run by the fast path, and writes to each of its frames.
+    pub(super) fn try_alloc_at_hint(&self, frames: u64) -> Option<Held> {
+        let start = self.frames.alloc_long_run(Zone::Kernel, LongShape::new(frames, 1).unwrap())?;
+        Some(self.record_held(range(start.number(), frames)))
     }
 
     /// Records that the scenario holds `range`, and writes to each of its frames.

@@ -139,3 +139,19 @@ fn a_run_of_the_hint_is_freed_while_another_cpu_uses_low_memory() {
 fn a_run_of_another_pageblock_is_freed_while_another_cpu_uses_low_memory() {
     a_run_is_freed(0);
 }
+
+#[test]
+fn a_long_run_of_the_hint_is_freed_while_another_cpu_uses_low_memory() {
+    model_preemptions(1, || {
+        let instance = instance();
+        let long_run = AllocRequest::frames(BLOCK - 1);
+        let mut high: Vec<Held> =
+            instance.run_as(1, |instance| (0..2).map(|_| instance.alloc(long_run)).collect());
+        assert!(!high.iter().any(is_low));
+        let low = instance.alloc(HALF_BLOCK);
+        assert!(is_low(&low));
+        instance.free(low);
+        let during = allocate_during_a_free(&instance, HALF_BLOCK, high.remove(1));
+        free_all(&instance, high.into_iter().chain([during]));
+    });
+}

@@ -15,6 +15,7 @@ mod directory;
 mod hints;
 mod instance;
 mod isolation;
+mod long_runs;
 mod low_memory;
 mod motion;
 mod mutants;

@@ -120,6 +120,22 @@ impl FrameBitmap {
         self.word(word).take(bits)
     }
 
+    /// Returns whether all frames of `run` may be taken: a snapshot, which orders nothing.
+    pub(crate) fn offers(&self, run: Range<usize>) -> bool {
+        bitmap_words_of(run).all(|(word, bits)| bits & !self.takeable_in(word) == 0)
+    }
+
+    /// Takes the frames of `run`, word by word. If some of them are not free or may not be taken,
+    /// returns those that it has taken, the first ones. The caller must then free these again.
+    pub(crate) fn take_run(&self, run: Range<usize>) -> Result<(), Range<usize>> {
+        for (word, bits) in bitmap_words_of(run.clone()) {
+            if !self.take(word, bits) {
+                return Err(run.start..run.start.max(word * BITMAP_WORD_BITS));
+            }
+        }
+        Ok(())
+    }
+
     /// Takes the frames of `bits` in one word, if all of them are free, whatever flags the word
     /// has. The caller must not allocate them to anybody.
     pub(crate) fn take_flagged(&self, word: usize, bits: u64) -> bool {
@@ -143,19 +159,19 @@ impl FrameBitmap {
     }
 
     /// Takes a run of `shape` in a word that is of `zone` and has no flags: the first one in the words
-    /// from number `from` on, or else in those below. Returns the word, and the number of the run's
-    /// first frame. `last_change` is the caller's.
+    /// from number `from` on, or else in those below. Returns the number of the word, and that of the
+    /// run's first frame. `last_change` is the caller's.
     pub(super) fn take_run_of(
         &self,
         from: usize,
         zone: Zone,
         shape: RunShape,
         last_change: &LastChange,
-    ) -> Option<(&FrameWord, u64)> {
+    ) -> Option<(usize, u64)> {
         (from..from + BITMAP_WORDS).find_map(|index| {
-            let word = self.word(index);
-            let frame = word.take_run_of(zone, shape, last_change)?;
-            Some((word, frame))
+            let index = index % BITMAP_WORDS;
+            let frame = self.word(index).take_run_of(zone, shape, last_change)?;
+            Some((index, frame))
         })
     }
 

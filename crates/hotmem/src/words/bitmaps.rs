@@ -15,7 +15,7 @@ use super::word_bits::FreedBits;
 use crate::addr::Pfn;
 #[cfg(not(loom))]
 use crate::geometry::FRAME_SIZE;
-use crate::geometry::{BITMAP_FRAMES, BITMAP_GROUP, PAGEBLOCK_FRAMES};
+use crate::geometry::{BITMAP_FRAMES, BITMAP_GROUP, BITMAP_WORDS, PAGEBLOCK_FRAMES};
 use crate::sync::{AtomicPtr, Ordering, fence, mutant};
 use core::ptr::{null_mut, without_provenance_mut};
 
@@ -104,17 +104,33 @@ impl WordPtr {
     /// Changes nothing. `last_change`, which is the caller's, then names this word, without its value.
     #[inline(always)]
     pub(crate) fn plan_free(self, bits: u64, last_change: &LastChange) -> Option<FreedBits> {
+        self.get().plan_free(bits, last_change)
+    }
+
+    /// Returns the word.
+    #[inline(always)]
+    pub(super) fn get(&self) -> &FrameWord {
         // SAFETY: the pointer leads to a word of lasting bitmaps, which stay for as long as the
         // instance exists.
-        unsafe { &*self.0 }.plan_free(bits, last_change)
+        unsafe { &*self.0 }
+    }
+
+    /// Returns this word and those after it, `count` words in all, if its bitmap has so many.
+    #[inline(always)]
+    pub(super) fn words(&self, count: usize) -> Option<&[FrameWord]> {
+        if self.get().index() + count > BITMAP_WORDS {
+            return None;
+        }
+        // SAFETY: as in `get`; and the pointer may be used to reach the other words of the bitmap,
+        // which has at least `count` words from this one on.
+        Some(unsafe { core::slice::from_raw_parts(self.0, count) })
     }
 
     /// Frees the frames of `freed`, a plan with the same `last_change`, if the word has the value that
     /// the plan is based on. Otherwise returns false, and changes nothing.
     #[inline(always)]
     pub(crate) fn free(self, freed: FreedBits, last_change: &LastChange) -> bool {
-        // SAFETY: as in `plan_free`.
-        unsafe { &*self.0 }.free_as(freed, last_change)
+        self.get().free_as(freed, last_change)
     }
 }
 

@@ -364,7 +364,7 @@ impl FrameWord {
     }
 
     /// Returns the number of the first frame of this word, whose value is `now`.
-    fn first_frame(&self, now: u64) -> u64 {
+    pub(super) fn first_frame(&self, now: u64) -> u64 {
         let first = (now >> GROUP_SHIFT) * WORD_GROUP_FRAMES;
         if cfg!(loom) {
             return first;

@@ -63,6 +63,18 @@ impl LastFreed {
         freed.is_of_open_word_in_group_of(start).then_some((WordPtr(word), freed))
     }
 
+    /// Returns the word of `frame`, if the bitmaps that the pointer leads to describe the frame.
+    #[inline(always)]
+    pub(crate) fn word_of(&self, frame: Pfn) -> Option<WordPtr> {
+        // Acquire: as in `free`.
+        let word = self.0.load(Ordering::Acquire);
+        if word.is_null() {
+            return None;
+        }
+        let word = WordPtr(word_of(word, frame));
+        word.get().is_in_group_of(frame).then_some(word)
+    }
+
     /// Makes the pointer lead to the bitmaps in which this word lies.
     #[inline(always)]
     pub(crate) fn point_to(&self, word: WordPtr) {

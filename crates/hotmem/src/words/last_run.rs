@@ -11,11 +11,12 @@
 //!
 //! Loom does not see these accesses; in a model there are no guesses, as in `words/last_change.rs`.
 
-use super::bitmaps::WordPtr;
+use super::bitmaps::{Bitmaps, WordPtr};
 use super::frame_word::FrameWord;
 use super::last_change::LastChange;
+use super::long_run::{LongRun, LongShape};
 use super::run_shape::RunShape;
-use super::{FrameBitmap, Hint, Zone};
+use super::{Hint, Zone};
 use crate::geometry::mask;
 use crate::sync::{AtomicU64, Ordering, const_unless_loom, untracked};
 use core::ptr::null_mut;
@@ -50,29 +51,55 @@ impl LastRun {
         shape: RunShape,
         last_change: &LastChange,
     ) -> Option<u64> {
-        self.word_for(hint, shape)?.take_likely_run_of(zone, shape, last_change)
+        let word = self.word_for(key_of(hint, shape.to_bits()))?;
+        word.get().take_likely_run_of(zone, shape, last_change)
     }
 
-    /// Takes the lowest run of `shape` in the bitmap of the pageblock that `hint` names, and
-    /// remembers its word. Returns the number of its first frame.
+    /// Takes the lowest run of `shape` in the lasting bitmap of the pageblock that `hint` names,
+    /// pageblock `bit` of its section, and remembers its word. Returns the number of its first frame.
     pub(crate) fn search(
         &self,
         hint: Hint,
-        bitmap: &FrameBitmap,
+        (bitmaps, bit): (&Bitmaps, usize),
         zone: Zone,
         shape: RunShape,
         last_change: &LastChange,
     ) -> Option<u64> {
-        let from = self.word_for(hint, shape).map_or(0, FrameWord::index);
-        let (word, frame) = bitmap.take_run_of(from, zone, shape, last_change)?;
+        let key = key_of(hint, shape.to_bits());
+        let from = self.word_for(key).map_or(0, |word| word.get().index());
+        let (index, frame) = bitmaps.lasting(bit)?.take_run_of(from, zone, shape, last_change)?;
+        if let Some(word) = bitmaps.lasting_word(bit, index) {
+            self.remember(key, word);
+        }
+        Some(frame)
+    }
+
+    /// Returns the run of `shape` that begins at the remembered word, if this is a word of the
+    /// pageblock that `hint` names, and the last run had the same shape: as [`LongRun::free_at`].
+    #[inline(always)]
+    pub(crate) fn free_long_run(
+        &self,
+        hint: Hint,
+        zone: Zone,
+        shape: LongShape,
+    ) -> Option<LongRun> {
+        let word = self.word_for(key_of(hint, shape.to_bits()))?;
+        LongRun::free_at(word, zone, shape).ok()
+    }
+
+    /// Remembers the word of a long run, which a search has found in the pageblock that `hint` names.
+    pub(crate) fn remember_long_run(&self, hint: Hint, shape: LongShape, run: LongRun) {
+        self.remember(key_of(hint, shape.to_bits()), run.word());
+    }
+
+    fn remember(&self, key: u64, word: WordPtr) {
         if !cfg!(loom) {
             // Release, here and in `note_freed`, pairs with the Acquire in `word_for`, by another CPU
             // that shares the record, which so sees the bitmap initialised.
-            self.word.store(core::ptr::from_ref(word).cast_mut(), Ordering::Release);
+            self.word.store(word.0, Ordering::Release);
             // Release: a CPU that sees the key also sees a word.
-            self.key.store(key_of(hint, shape), Ordering::Release);
+            self.key.store(key, Ordering::Release);
         }
-        Some(frame)
     }
 
     /// Records that a run of `word`, a word of the CPU's hint for runs, was freed: from now on, it may
@@ -85,26 +112,23 @@ impl LastRun {
         }
     }
 
-    /// Returns the remembered word, if it is of the pageblock that `hint` names and the last run had
-    /// this shape. In rare cases, the word is one of another pageblock or for another shape.
+    /// Returns the remembered word, if it was remembered with this key. In rare cases, it is a word of
+    /// another pageblock or for another shape.
     #[inline(always)]
-    fn word_for(&self, hint: Hint, shape: RunShape) -> Option<&FrameWord> {
-        // Acquire pairs with the Release of `search`.
-        if cfg!(loom) || self.key.load(Ordering::Acquire) != key_of(hint, shape) {
-            return None;
-        }
-        // SAFETY: the key is not `NO_KEY`, so a word was stored before it, and none is null. It is a
-        // word of lasting bitmaps, which stay for as long as the instance exists.
-        Some(unsafe { &*self.word.load(Ordering::Acquire) })
+    fn word_for(&self, key: u64) -> Option<WordPtr> {
+        // Acquire pairs with the Release of `remember`. The key is not `NO_KEY`, so a word was stored
+        // before it, and none is null.
+        let is_known = !cfg!(loom) && self.key.load(Ordering::Acquire) == key;
+        is_known.then(|| WordPtr(self.word.load(Ordering::Acquire)))
     }
 }
 
-/// Returns the key for the runs of `shape` in the pageblock that `hint` names. Two of them may have
+/// Returns the key for the runs of a shape in the pageblock that `hint` names. Two of them may have
 /// the same key, because it leads only to a guess. It is not `NO_KEY`: the upper half of a shape is
 /// not 0.
 #[inline(always)]
-fn key_of(hint: Hint, shape: RunShape) -> u64 {
-    shape.to_bits() ^ (hint & mask(32))
+fn key_of(hint: Hint, shape: u64) -> u64 {
+    shape ^ (hint & mask(32))
 }
 
 /// The key of a CPU that has not allocated a run.

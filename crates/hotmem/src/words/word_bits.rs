@@ -68,6 +68,11 @@ impl FreedBits {
         FreedBits { before: ALL_FREE & !bits, bits }
     }
 
+    /// Describes the freeing of `bits` in a word that has no flag and no free frame.
+    pub(crate) fn into_exhausted(bits: u64) -> FreedBits {
+        FreedBits { before: 0, bits }
+    }
+
     /// Returns the value of the word before the free and after it.
     #[inline(always)]
     pub(super) fn change(self) -> (u64, u64) {
@@ -87,6 +92,12 @@ impl FreedBits {
     pub(crate) fn is_of_open_word_in_group_of(self, frame: Pfn) -> bool {
         let group = (frame.number() / WORD_GROUP_FRAMES) << GROUP_SHIFT;
         (self.before ^ group) & !(ALL_FREE | MOVABLE) == 0
+    }
+
+    /// Returns whether the word has neither a flag nor a mark, nor was a frame of its pageblock lent.
+    #[inline(always)]
+    pub(super) fn is_of_open_word(self) -> bool {
+        self.before & (FLAGS | LENT | NO_RUN) == 0
     }
 
     /// Returns whether the word had neither flags nor the mark of a word without runs, and some of
@@ -179,6 +190,21 @@ const fn is_bits_of_frames(bits: u64) -> bool {
 #[inline]
 pub(super) fn offers(now: u64, zone: Zone) -> bool {
     has_free_without(FLAGS | MOVABLE, now ^ zone_flag(zone))
+}
+
+/// Returns whether a word has no flags, and all frames of `bits` are free and of a zone.
+#[inline(always)]
+pub(super) fn offers_bits(now: u64, zone: Zone, bits: u64) -> bool {
+    mutant!("an allocation of a long run does not look at the zone" => return now & (FLAGS | bits) == bits);
+    (now ^ zone_flag(zone)) & (FLAGS | MOVABLE | bits) == bits
+}
+
+/// Returns the value of a word that has the same free frames, flags and zone as the word before it,
+/// which has this value. In the same pageblock, it is the same value, except in a model, where each
+/// word is a group by itself.
+#[inline(always)]
+pub(super) fn value_of_word_after(value: u64) -> u64 {
+    if cfg!(loom) { value + (1 << GROUP_SHIFT) } else { value }
 }
 
 /// Returns whether a search may have passed a word with this value because nothing suitable is free

@@ -1,7 +1,7 @@
 //! Counts the divisions of pageblocks while one run is allocated and freed again and again.
 
 use hotmem::*;
-use hotmem_testkit::BITMAP_WORD_FRAMES;
+use hotmem_testkit::LONGEST_RUN;
 use hotmem_testkit::{Memory, PAGEBLOCK, RawRanges as _, SECTION, Validated as _, range};
 
 /// The number of pairs of an allocation and a free for each request. All requests together make more
@@ -13,7 +13,7 @@ const PAIRS: u64 = if cfg!(miri) {
 } else {
     50_000
 };
-const LENGTHS: [u64; 12] = [1, 2, 3, 4, 5, 8, 12, 16, 31, 32, 33, 64];
+const LENGTHS: [u64; 16] = [1, 2, 3, 4, 5, 8, 12, 16, 31, 32, 33, 64, 65, 128, 200, 256];
 
 /// Makes [`PAIRS`] pairs. Returns in how many of them the allocation divided a pageblock: the
 /// pageblock had been wholly free, and not divided, before.
@@ -33,8 +33,8 @@ fn divisions(frames: &Frames<OneCpu>, request: AllocRequest) -> u64 {
 
 #[test]
 fn a_lone_run_divides_a_pageblock_no_more_than_twice() {
-    let longest = if cfg!(hotmem_geometry = "small") { BITMAP_WORD_FRAMES } else { 64 };
-    for request in LENGTHS.into_iter().filter(|&frames| frames <= longest).flat_map(|frames| {
+    let lengths = LENGTHS.into_iter().filter(|&frames| frames <= LONGEST_RUN);
+    for request in lengths.flat_map(|frames| {
         let aligned = AllocRequest::frames(frames).aligned(frames.next_power_of_two());
         [AllocRequest::frames(frames), aligned, aligned.movable()]
     }) {

@@ -4,7 +4,7 @@ use crate::lifecycle::NODES;
 use crate::model::{Block, FrameState, Model};
 use hotmem::{AllocRequest, BadRequest, NodeChoice, NodeId, PfnRange, Zone};
 use hotmem_testkit::PFN_LIMIT;
-use hotmem_testkit::{BITMAP_WORD_FRAMES, PAGEBLOCK, SECTION, numbers, pfn, range};
+use hotmem_testkit::{BITMAP_WORD_FRAMES, LONGEST_RUN, PAGEBLOCK, SECTION, numbers, pfn, range};
 
 /// A request with public fields. [`AllocRequest`] has the same fields, but they are private.
 #[derive(Clone, Copy, Debug)]
@@ -105,14 +105,18 @@ impl Model<'_> {
 
     fn can_grant_in(&self, request: &ModelRequest, zone: Option<Zone>) -> bool {
         let size = self.frame_states.len() as u64;
-        let step = if request.frames <= BITMAP_WORD_FRAMES { 1 } else { PAGEBLOCK };
+        let step = match request.frames {
+            frames if frames <= BITMAP_WORD_FRAMES => 1,
+            frames if frames <= LONGEST_RUN => BITMAP_WORD_FRAMES,
+            _ => PAGEBLOCK,
+        };
         let mut starts = (0..size).step_by(step as usize);
         starts.any(|start| {
             start.is_multiple_of(request.align)
                 && start + request.frames <= request.below
                 && start + request.frames <= size
                 && zone.is_none_or(|zone| self.block_of(start).movable == (zone == Zone::Movable))
-                && if request.frames <= BITMAP_WORD_FRAMES {
+                && if request.frames <= LONGEST_RUN {
                     self.has_run(start, request)
                 } else {
                     self.has_blocks(start, request)
@@ -120,9 +124,12 @@ impl Model<'_> {
         })
     }
 
-    /// Returns whether the frames of the request are free and lie in one word of a frame bitmap.
+    /// Returns whether the frames of the request are free, and lie in one word of a frame bitmap or, if
+    /// they are more than a word has, in one pageblock.
     fn has_run(&self, start: u64, request: &ModelRequest) -> bool {
-        start / BITMAP_WORD_FRAMES == (start + request.frames - 1) / BITMAP_WORD_FRAMES
+        let unit =
+            if request.frames <= BITMAP_WORD_FRAMES { BITMAP_WORD_FRAMES } else { PAGEBLOCK };
+        start / unit == (start + request.frames - 1) / unit
             && (start..start + request.frames).all(|frame| self.is_free_for(frame, request))
     }
 

@@ -13,7 +13,7 @@ use crate::geometry::{BITMAP_WORD_BITS, mask};
 use crate::invariant::OrRecordViolation;
 use crate::platform::Platform;
 use crate::sync::{Ordering, mutant, sequential};
-use crate::words::{COMMON_RUN, FreedBits, Grain, WordPtr, hint_at};
+use crate::words::{COMMON_RUN, FreedBits, Grain, WordPtr, Zone, hint_at};
 
 impl<P: Platform> Frames<P> {
     /// Frees the run that begins at `start` and has as many frames as `run` has bits, the lowest
@@ -92,12 +92,12 @@ impl<P: Platform> Frames<P> {
             return FreeOutcome::NotFreed;
         }
         mutant!("a free of a run into the hint clears no hint in low memory" => {
-            if has_run_hint(cpu, start, freed) {
+            if has_run_hint(cpu, freed.zone(), start) {
                 cpu.end_hiding_step();
                 return FreeOutcome::Freed;
             }
         });
-        if has_run_hint(cpu, start, freed) && !self.may_have_low_hint() {
+        if has_run_hint(cpu, freed.zone(), start) && !self.may_have_low_hint() {
             cpu.last_run.note_freed(word);
             cpu.end_hiding_step();
             FreeOutcome::Freed
@@ -116,7 +116,7 @@ impl<P: Platform> Frames<P> {
     /// Completes a free into a word that had other free frames.
     #[inline(always)]
     fn complete_run(&self, cpu: &Cpu, start: Pfn, word: WordPtr, freed: FreedBits) -> FreeOutcome {
-        if has_run_hint(cpu, start, freed) {
+        if has_run_hint(cpu, freed.zone(), start) {
             cpu.last_run.note_freed(word);
             FreeOutcome::Freed
         } else if !freed.is_all_free() && !is_common(freed) {
@@ -154,10 +154,10 @@ impl<P: Platform> Frames<P> {
 /// replaces the hint looks for free frames of the pageblock afterwards, so that at least one of the
 /// two makes the run findable.
 #[inline(always)]
-fn has_run_hint(cpu: &Cpu, start: Pfn, freed: FreedBits) -> bool {
+pub(super) fn has_run_hint(cpu: &Cpu, zone: Zone, start: Pfn) -> bool {
     mutant!("a free of a run does not look at the hint" => return true);
     sequential();
-    cpu.block(freed.zone(), Grain::Run).load(Ordering::SeqCst) == hint_at(start)
+    cpu.block(zone, Grain::Run).load(Ordering::SeqCst) == hint_at(start)
 }
 
 /// Returns whether a run is so long that its pageblock serves runs from now on: see

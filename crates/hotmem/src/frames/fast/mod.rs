@@ -5,7 +5,9 @@ mod ffi;
 mod frame;
 mod frame_or_none;
 mod free_frame;
+mod free_long_run;
 mod free_run;
+mod long_run;
 mod pageblock;
 mod run;
 

@@ -36,9 +36,8 @@ impl<P: Platform> Frames<P> {
     /// the pageblock that `hint` names.
     #[inline(never)]
     fn search_run(&self, cpu: &Cpu, hint: Hint, zone: Zone, shape: RunShape) -> FrameOrNone {
-        let hinted = self.words.hinted_words(hint);
-        let bitmap = hinted.and_then(|(section, bit)| section.bitmaps.lasting(bit));
-        let Some(bitmap) = bitmap else { return FrameOrNone::NONE };
+        let Some((section, bit)) = self.words.hinted_words(hint) else { return FrameOrNone::NONE };
+        let bitmap = (&section.bitmaps, bit);
         match cpu.last_run.search(hint, bitmap, zone, shape, &cpu.last_change) {
             Some(frame) => FrameOrNone::number(frame),
             None => FrameOrNone::NONE,

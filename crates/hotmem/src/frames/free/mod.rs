@@ -16,7 +16,9 @@ use crate::invariant::OrRecordViolation;
 use crate::platform::Platform;
 use crate::range_error::{RangeError, RangeErrorKind};
 use crate::sync::Ordering;
-use crate::words::{Block, BlockState, FrameBitmap, RunShape, SectionRef, bitmap_words_of};
+use crate::words::{
+    Block, BlockState, FrameBitmap, LongShape, RunShape, SectionRef, bitmap_words_of,
+};
 use core::ops::Range;
 
 const BLOCK: u64 = PAGEBLOCK_FRAMES as u64;
@@ -50,7 +52,10 @@ impl<P: Platform> Frames<P> {
             BLOCK if is_pageblocks(range) => self.free_block(range.start()),
             frames => match RunShape::bits_of(frames) {
                 Some(run) => self.free_run(range.start(), run),
-                None => FreeOutcome::NotFreed,
+                None => match LongShape::new(frames, 1) {
+                    Some(shape) => self.free_long_run(range.start(), shape),
+                    None => FreeOutcome::NotFreed,
+                },
             },
         };
         match freed {
@@ -271,7 +276,7 @@ impl<P: Platform> CallContext<'_, P> {
 
     /// Frees `bits` of one word of a live pageblock. Returns `None`, and changes nothing, if one of
     /// the frames is free already.
-    fn free_bits(
+    pub(in crate::frames) fn free_bits(
         &self,
         block: Block<'_>,
         bitmap: &FrameBitmap,

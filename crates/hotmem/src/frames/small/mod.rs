@@ -1,7 +1,7 @@
-//! Allocates up to 64 frames: a run of bits of a divided pageblock's bitmap.
+//! Allocates up to 256 frames: a run of bits of a divided pageblock's bitmap.
 //!
 //! One compare-exchange takes the bits of a word, if they are set and no flag of the word forbids
-//! it. A run of more than 32 frames takes bits of two words, or none.
+//! it. A run of more than 32 frames takes bits of several words, or none.
 
 mod partial;
 mod take;
@@ -25,6 +25,9 @@ impl<P: Platform> Frames<P> {
                 Some(Unit::Frame) => self.alloc_frame(zone),
                 // `alloc_range` has tried the first zone.
                 Some(Unit::Run(shape)) if zone != request.zones()[0] => self.alloc_run(zone, shape),
+                Some(Unit::LongRun(shape)) if zone != request.zones()[0] => {
+                    self.alloc_long_run(zone, shape)
+                }
                 _ => None,
             };
             first_frame = first_frame.or_else(|| {

@@ -5,7 +5,7 @@ use crate::frames::request::Unit;
 use crate::frames::runs::{aligned_starts, runs_of};
 use crate::frames::suitable::{first_suitable_frame, is_on_required_node, suits};
 use crate::frames::{AllocRequest, CallContext};
-use crate::geometry::{BITMAP_WORD_BITS, BITMAP_WORDS, mask};
+use crate::geometry::{BITMAP_WORD_BITS, BITMAP_WORDS, PAGEBLOCK_FRAMES, mask};
 use crate::platform::Platform;
 use crate::words::{Block, FrameBitmap, bitmap_words_of};
 use core::ops::Range;
@@ -43,7 +43,7 @@ impl<P: Platform> CallContext<'_, P> {
 
     /// Frees again the frames that the caller has just taken from the bitmap.
     #[cold]
-    fn put_back(&self, block: Block<'_>, frames: Range<usize>) {
+    pub(in crate::frames) fn put_back(&self, block: Block<'_>, frames: Range<usize>) {
         self.start_hiding();
         for (word, bits) in bitmap_words_of(frames) {
             self.put_back_bits(block, word, bits);
@@ -73,21 +73,16 @@ impl<P: Platform> CallContext<'_, P> {
                 if starts == 0 || (first + frames) as u64 > limit {
                     break;
                 }
-                let (bits, frames_in_next) =
-                    (mask(frames_in_word) << (first - base), frames - frames_in_word);
-                if frames_in_next > 0
-                    && (i + 1 == BITMAP_WORDS
-                        || bitmap.takeable_in(i + 1) & mask(frames_in_next) != mask(frames_in_next))
-                {
+                let run = first..first + frames;
+                // A run of several words can start only at the first frame of this one.
+                let in_next_words = base + BITMAP_WORD_BITS..run.end;
+                if run.end > PAGEBLOCK_FRAMES || !bitmap.offers(in_next_words) {
                     break;
                 }
-                if !bitmap.take(i, bits) {
-                    continue;
+                match bitmap.take_run(run) {
+                    Ok(()) => return Some(first),
+                    Err(taken) => self.put_back(block, taken),
                 }
-                if frames_in_next == 0 || bitmap.take(i + 1, mask(frames_in_next)) {
-                    return Some(first);
-                }
-                self.put_back_bits(block, i, bits);
             }
         }
         None

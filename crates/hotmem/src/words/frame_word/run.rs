@@ -1,12 +1,15 @@
 //! Takes a run of several frames that lie in one word of a bitmap, and marks words without a run.
 
 use super::FrameWord;
-use crate::geometry::BITMAP_WORDS;
+use crate::addr::Pfn;
+use crate::geometry::{BITMAP_WORD_BITS, BITMAP_WORDS};
 use crate::sync::Ordering;
 use crate::words::Zone;
 use crate::words::last_change::LastChange;
 use crate::words::run_shape::RunShape;
-use crate::words::word_bits::{ALL_FREE, HELD, NO_RUN, offers};
+use crate::words::word_bits::{
+    ALL_FREE, FreedBits, GROUP_SHIFT, HELD, NO_RUN, WORD_GROUP_FRAMES, offers, offers_bits,
+};
 
 impl FrameWord {
     /// Marks the word as one without runs, if no two neighbouring frames of it are free and it is not
@@ -85,8 +88,76 @@ impl FrameWord {
             .then(|| self.first_frame(now) + u64::from(run.trailing_zeros()))
     }
 
+    /// Returns the value of the word: a snapshot, which orders nothing.
+    #[inline(always)]
+    pub(in crate::words) fn value(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Takes all frames, if the word has this value, of a word whose frames are all free. AcqRel: see
+    /// [`take`](Self::take).
+    #[inline(always)]
+    pub(in crate::words) fn take_all(&self, value: u64) -> bool {
+        let after = value & !ALL_FREE;
+        self.0.compare_exchange(value, after, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    /// Frees all frames, if the word has this value, of an open word that has no free frame. `SeqCst`:
+    /// see [`free`](Self::free).
+    #[inline(always)]
+    pub(in crate::words) fn free_all(&self, value: u64) -> bool {
+        let after = value | ALL_FREE;
+        self.0.compare_exchange(value, after, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+    }
+
+    /// Returns whether the frames of `bits` are free, and the word is of `zone` and has no flags.
+    #[inline(always)]
+    pub(in crate::words) fn offers_bits_of(&self, zone: Zone, bits: u64) -> bool {
+        offers_bits(self.0.load(Ordering::Relaxed), zone, bits)
+    }
+
+    /// Takes the frames of `bits`, if they are free, the word is of `zone` and has no flags, and no
+    /// other CPU changes it at the same time. AcqRel: see [`take`](Self::take).
+    #[inline(always)]
+    pub(in crate::words) fn take_bits_if_of(&self, zone: Zone, bits: u64) -> bool {
+        let now = self.0.load(Ordering::Relaxed);
+        let after = now & !bits;
+        offers_bits(now, zone, bits)
+            && self.0.compare_exchange(now, after, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    /// Returns the free of `bits` as it would be now, if none of these bits is set, and the word has
+    /// neither a flag nor a mark, nor was a frame of its pageblock lent.
+    #[inline(always)]
+    pub(in crate::words) fn plan_open_free(&self, bits: u64) -> Option<FreedBits> {
+        let now = self.0.load(Ordering::Relaxed);
+        FreedBits::new(now, bits).filter(|freed| freed.is_of_open_word())
+    }
+
+    /// Returns whether the word belongs to the group of `frame`.
+    #[inline(always)]
+    pub(in crate::words) fn is_in_group_of(&self, frame: Pfn) -> bool {
+        (self.value() >> GROUP_SHIFT) == frame.number() / WORD_GROUP_FRAMES
+    }
+
+    /// Frees the frames of `bits`, under the conditions of [`plan_open_free`](Self::plan_open_free)
+    /// and if no other CPU changes the word at the same time. `SeqCst`: see [`free`](Self::free).
+    #[inline(always)]
+    pub(in crate::words) fn free_bits_if_open(&self, bits: u64) -> bool {
+        self.plan_open_free(bits).is_some_and(|freed| {
+            let (before, after) = freed.change();
+            self.0.compare_exchange(before, after, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+        })
+    }
+
     /// Returns the number of this word in its bitmap.
     pub(in crate::words) fn index(&self) -> usize {
+        if cfg!(loom) {
+            // In a model, bitmaps are not aligned to their size.
+            #[allow(clippy::cast_possible_truncation, reason = "the number of a word of the model")]
+            let number = (self.first_frame(self.value()) / BITMAP_WORD_BITS as u64) as usize;
+            return number % BITMAP_WORDS;
+        }
         self.address() / size_of::<FrameWord>() % BITMAP_WORDS
     }
 }
