@@ -1,12 +1,13 @@
-//! Passes the kernel's linker script to the linker.
+//! Passes the linker script of the kernel's architecture to the linker.
 
 fn main() {
-    println!("cargo::rerun-if-changed=link.ld");
-    if std::env::var("CARGO_CFG_TARGET_OS").as_deref() == Ok("none") {
-        let root = std::env::var("CARGO_MANIFEST_DIR").expect("cargo sets it for build scripts");
-        println!("cargo::rustc-link-arg-bins=-T{root}/link.ld");
+    let variable = |name| std::env::var(name).expect("cargo sets it for build scripts");
+    let script = format!("src/arch/{}/link.ld", variable("CARGO_CFG_TARGET_ARCH"));
+    println!("cargo::rerun-if-changed={script}");
+    if variable("CARGO_CFG_TARGET_OS") == "none" {
+        println!("cargo::rustc-link-arg-bins=-T{}/{script}", variable("CARGO_MANIFEST_DIR"));
         // The target's default is a position-independent executable, which would have to relocate
-        // itself; PVH loads at fixed addresses.
+        // itself; the kernel is linked for the addresses at which it runs.
         println!("cargo::rustc-link-arg-bins=--no-pie");
     }
 }

@@ -9,6 +9,8 @@
 extern crate alloc;
 
 #[cfg(target_os = "none")]
+mod arch;
+#[cfg(target_os = "none")]
 mod kernel;
 
 #[cfg(not(target_os = "none"))]

@@ -5,6 +5,7 @@ use super::general_events::{GeneralEvents, port_of};
 use super::limits::MAX_CPUS;
 use super::memory;
 use super::take_once::TakeOnce;
+use crate::arch::IoPort;
 use acpi::fadt::Fadt;
 use acpi::madt::{Madt, MadtEntry};
 use acpi::mcfg::Mcfg;
@@ -31,7 +32,7 @@ pub(crate) struct Firmware {
     /// looks for devices.
     pub(crate) slots: Result<Option<SlotRegion>, SlotsError>,
     /// The I/O port of the power-management timer, if the FADT names one.
-    pub(crate) pm_timer_port: Option<u16>,
+    pub(crate) pm_timer_port: Option<IoPort>,
     /// The nodes of boot memory. Memory that no table mentions is on node 0.
     pub(crate) nodes: MemoryNodes,
     /// The total size of all hot-pluggable ranges.
@@ -45,7 +46,7 @@ pub(crate) struct Firmware {
 pub(crate) struct Cpus {
     /// The number of processors; 1 if no table lists them.
     pub(crate) count: u32,
-    ids: [u8; MAX_CPUS],
+    ids: [u64; MAX_CPUS],
     len: usize,
 }
 
@@ -73,7 +74,7 @@ pub(crate) struct EcamArea {
 #[derive(Clone, Copy)]
 pub(crate) struct SlotRegion {
     /// The first of 24 I/O ports.
-    pub(crate) port: u16,
+    pub(crate) port: IoPort,
     /// The number of slots.
     pub(crate) count: u32,
 }
@@ -263,13 +264,14 @@ impl Cpus {
     fn add(&mut self, apic_id: Option<u8>) {
         self.count = self.count.saturating_add(1);
         if let (Some(id), Some(entry)) = (apic_id, self.ids.get_mut(self.len)) {
-            *entry = id;
+            *entry = id.into();
             self.len += 1;
         }
     }
 
-    /// Returns the IDs of the processors' local APICs, at most [`MAX_CPUS`].
-    pub(crate) fn apic_ids(&self) -> &[u8] {
+    /// Returns the numbers by which the processors are started, at most [`MAX_CPUS`]: the IDs of
+    /// their local APICs.
+    pub(crate) fn start_ids(&self) -> &[u64] {
         &self.ids[..self.len]
     }
 }
@@ -304,7 +306,7 @@ fn slots_of(
     let port = u16::try_from(region.start).ok().filter(|port| {
         region.space == AddressSpace::Ports && region.len >= 24 && *port <= u16::MAX - 24
     });
-    match (port, u32::try_from(count)) {
+    match (port.and_then(IoPort::new), u32::try_from(count)) {
         (Some(port), Ok(count)) => Ok(Some(SlotRegion { port, count })),
         _ => Err(SlotsError::Region(region, count)),
     }

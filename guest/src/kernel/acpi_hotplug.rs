@@ -9,17 +9,19 @@
 
 use super::general_events::GeneralEvents;
 use super::pci::{Buses, MAX_PORTS};
-use x86_64::instructions::port::Port;
+use crate::arch::IoPort;
 
 /// The port of the registers on machines with an ICH9.
 const BASE: u16 = 0xcc0;
-/// The port that reads a bit for each slot of the selected bus in which a device has appeared.
-const APPEARED: u16 = BASE;
-/// The port that reads a bit for each slot of the selected bus whose device should be removed.
-const REMOVAL_REQUESTED: u16 = BASE + 4;
-/// The port that ejects the device of a slot of the selected bus.
-const EJECT: u16 = BASE + 8;
-const SELECT_BUS: u16 = BASE + 16;
+/// The offset of the register that reads a bit for each slot of the selected bus in which a device has
+/// appeared.
+const APPEARED: u16 = 0;
+/// The offset of the register that reads a bit for each slot of the selected bus whose device should
+/// be removed.
+const REMOVAL_REQUESTED: u16 = 4;
+/// The offset of the register that ejects the device of a slot of the selected bus.
+const EJECT: u16 = 8;
+const SELECT_BUS: u16 = 16;
 
 /// The number of buses to query. QEMU numbers the buses with hot-plug from 0.
 const BUS_COUNT: u32 = 32;
@@ -29,6 +31,7 @@ const HOT_PLUG_EVENT: u8 = 1 << 1;
 /// The hot-plug registers and the known state of the ports.
 pub(crate) struct AcpiHotplug {
     events: GeneralEvents,
+    registers: Registers,
     /// Whether a device that should be removed is still present.
     has_pending_removal: bool,
     ports: [PortState; MAX_PORTS],
@@ -51,15 +54,16 @@ pub(crate) struct BusChange {
 impl AcpiHotplug {
     /// Returns the registers, or `None` if the machine has none.
     pub(crate) fn find(events: Option<GeneralEvents>, buses: &Buses) -> Option<Self> {
+        let registers = Registers(IoPort::new(BASE)?);
         // All ones is the value of a port that does not exist.
-        if read(REMOVAL_REQUESTED) == u32::MAX {
+        if registers.read(REMOVAL_REQUESTED) == u32::MAX {
             return None;
         }
         let mut ports = [PortState::default(); MAX_PORTS];
         for (number, port) in ports.iter_mut().enumerate() {
             port.is_occupied = buses.port_was_occupied(number);
         }
-        Some(AcpiHotplug { events: events?, has_pending_removal: false, ports })
+        Some(AcpiHotplug { events: events?, registers, has_pending_removal: false, ports })
     }
 
     /// Returns the changes since the last call, and the removals that
@@ -69,12 +73,13 @@ impl AcpiHotplug {
         let has_happened = self.events.take(HOT_PLUG_EVENT);
         let buses = if has_happened || self.has_pending_removal { BUS_COUNT } else { 0 };
         self.has_pending_removal = false;
-        (0..buses).map(|bus| {
-            write(SELECT_BUS, bus);
+        let registers = self.registers;
+        (0..buses).map(move |bus| {
+            registers.write(SELECT_BUS, bus);
             BusChange {
                 bus,
-                has_appeared: read(APPEARED) != 0,
-                removal_requested: read(REMOVAL_REQUESTED) != 0,
+                has_appeared: registers.read(APPEARED) != 0,
+                removal_requested: registers.read(REMOVAL_REQUESTED) != 0,
             }
         })
     }
@@ -126,19 +131,31 @@ impl AcpiHotplug {
 
     /// Ejects the device of a bus, which must not be in use any more.
     pub(crate) fn eject_bus(&mut self, bus: u32) {
-        write(SELECT_BUS, bus);
+        self.registers.write(SELECT_BUS, bus);
         // Slot 0 is the only slot of a port.
-        write(EJECT, 1);
+        self.registers.write(EJECT, 1);
     }
 }
 
-fn read(port: u16) -> u32 {
-    // SAFETY: the register belongs to QEMU's hot-plug, or does not exist. Reading it has no effect
-    // except that it may clear state that nothing else uses.
-    unsafe { Port::new(port).read() }
-}
+/// The registers, from this port on.
+#[derive(Clone, Copy)]
+struct Registers(IoPort);
 
-fn write(port: u16, value: u32) {
-    // SAFETY: `find` has found the registers, and only this module uses them.
-    unsafe { Port::new(port).write(value) }
+impl Registers {
+    fn read(self, offset: u16) -> u32 {
+        // SAFETY: the register belongs to QEMU's hot-plug, or does not exist. Reading it has no effect
+        // except that it may clear state that nothing else uses.
+        self.port(offset).map_or(u32::MAX, |port| unsafe { port.read_u32() })
+    }
+
+    fn write(self, offset: u16, value: u32) {
+        if let Some(port) = self.port(offset) {
+            // SAFETY: `find` has found the registers, and only this module uses them.
+            unsafe { port.write_u32(value) }
+        }
+    }
+
+    fn port(self, offset: u16) -> Option<IoPort> {
+        self.0.checked_add(offset)
+    }
 }

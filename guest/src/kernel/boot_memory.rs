@@ -2,9 +2,9 @@
 
 use super::acpi::Firmware;
 use super::hooks::KernelMapping;
-use super::image;
 use super::memory::{AddressSpace, FRAMES, MapError, frames_touched_by, virt};
 use super::this_cpu::ThisCpu;
+use crate::arch::{image, paging};
 use core::fmt;
 use hotmem::{BootError, BootMap, BootRange, Bytes, Hotplug, Pfn, PfnRange};
 use hotmem_directmap::Caching;
@@ -18,9 +18,6 @@ pub(crate) const MAX_MODULES: usize = 16;
 /// The number of page tables that are reserved to map the ACPI tables, whose addresses may be far
 /// from those of RAM.
 const ACPI_PAGE_TABLES: u64 = 8;
-
-/// The first MiB, which holds firmware data and the loader's tables.
-const FIRST_MIB: BootRange = BootRange { start: 0, len: Bytes::mib(1) };
 
 /// The end of low memory on a PC, the reach of devices with 32-bit addresses.
 pub(crate) const LOW_END: Pfn = match Pfn::containing(4 << 30) {
@@ -54,7 +51,8 @@ pub(crate) enum StartError {
 impl PhysicalMemory for BootMapping {
     fn bytes(&self, phys_addr: u64, len: usize) -> Option<&[u8]> {
         let end = phys_addr.checked_add(len as u64)?;
-        if end > image::MAPPED_BYTES {
+        let mapped = image::mapped();
+        if phys_addr < mapped.start || end > mapped.end {
             return None;
         }
         // SAFETY: the boot code has mapped the range. It holds the loader's data, which the kernel
@@ -108,7 +106,7 @@ impl LoaderMap<'_> {
             let mapped = space.map(range, Caching::WriteBack);
             mapped.map_err(|error| StartError::Map(MapError::DirectMap(error)))?;
         }
-        space.drop_identity_map();
+        paging::drop_identity_map(&mut space);
         Ok((space, table_frames))
     }
 
@@ -133,7 +131,7 @@ impl LoaderMap<'_> {
         let image = BootRange { start: image.start, len: Bytes(image.end - image.start) };
         let table_frames =
             BootRange { start: table_frames.start().phys_addr(), len: table_frames.bytes() };
-        reserved[MAX_MODULES..].copy_from_slice(&[FIRST_MIB, image, table_frames]);
+        reserved[MAX_MODULES..].copy_from_slice(&[image::LOADER_MEMORY, image, table_frames]);
         let map = BootMap {
             reserved: &reserved,
             nodes: firmware.nodes.as_slice(),
@@ -154,7 +152,7 @@ impl LoaderMap<'_> {
     /// mapped.
     fn largest_free_above_kernel(&self) -> PfnRange {
         let pfn = |phys_addr| Pfn::containing(phys_addr).unwrap_or(Pfn::LIMIT);
-        let mapped_by_boot_code = PfnRange::new(pfn(image::image().end), pfn(image::MAPPED_BYTES));
+        let mapped_by_boot_code = PfnRange::new(pfn(image::image().end), pfn(image::mapped().end));
         let mapped_by_boot_code = mapped_by_boot_code.unwrap_or(PfnRange::EMPTY);
         let whole_frames = |entry: &MemoryMapEntry| {
             let first = pfn(entry.addr.checked_next_multiple_of(0x1000)?);

@@ -2,11 +2,11 @@
 
 use super::acpi::EcamArea;
 use super::memory::{AddressSpace, MapError};
+use crate::arch::IoPort;
 use core::ops::RangeInclusive;
 use hotmem_directmap::Caching;
 use hotmem_guest::to_usize;
 use virtio_drivers::transport::pci::bus::{Cam, ConfigurationAccess, DeviceFunction};
-use x86_64::instructions::port::Port;
 
 /// An access method.
 #[derive(Clone, Copy)]
@@ -19,7 +19,14 @@ pub(crate) enum ConfigSpace {
         last_bus: u8,
     },
     /// The ports 0xcf8 and 0xcfc.
-    Ports,
+    Ports {
+        /// Selects a word.
+        address: IoPort,
+        /// The selected word.
+        data: IoPort,
+    },
+    /// There is no access, so no device is found.
+    Absent,
 }
 
 // SAFETY: the pointer is the address of registers, which is the same for all CPUs.
@@ -37,6 +44,14 @@ impl ConfigSpace {
         let base = mapped.as_ptr().wrapping_sub(to_usize(first)).cast();
         Ok(ConfigSpace::Ecam { base, first_bus, last_bus })
     }
+
+    /// Returns the access by ports, if the processor has ports.
+    pub(crate) fn ports() -> Self {
+        match (IoPort::new(0xcf8), IoPort::new(0xcfc)) {
+            (Some(address), Some(data)) => ConfigSpace::Ports { address, data },
+            _ => ConfigSpace::Absent,
+        }
+    }
 }
 
 impl ConfigSpace {
@@ -44,7 +59,7 @@ impl ConfigSpace {
     pub(crate) fn buses(&self) -> RangeInclusive<u8> {
         match *self {
             ConfigSpace::Ecam { first_bus, last_bus, .. } => first_bus..=last_bus,
-            ConfigSpace::Ports => 0..=u8::MAX,
+            ConfigSpace::Ports { .. } | ConfigSpace::Absent => 0..=u8::MAX,
         }
     }
 }
@@ -62,11 +77,14 @@ impl ConfigSpace {
                     unsafe { base.byte_add(offset as usize).cast::<u16>().write_volatile(value) }
                 }
             }
-            ConfigSpace::Ports => {
-                select(function, word);
-                // SAFETY: the callers use the registers as PCI specifies.
-                unsafe { Port::new(DATA + u16::from(half)).write(value) }
+            ConfigSpace::Ports { address, data } => {
+                select(address, function, word);
+                if let Some(data) = data.checked_add(half.into()) {
+                    // SAFETY: the callers use the registers as PCI specifies.
+                    unsafe { data.write_u16(value) }
+                }
             }
+            ConfigSpace::Absent => {}
         }
     }
 }
@@ -83,11 +101,12 @@ impl ConfigurationAccess for ConfigSpace {
                 // too. Reading the register has no effect.
                 unsafe { base.byte_add(offset as usize).read_volatile() }
             }
-            ConfigSpace::Ports => {
-                let mut data = select(function, register);
+            ConfigSpace::Ports { address, data } => {
+                select(address, function, register);
                 // SAFETY: reading a register has no effect.
-                unsafe { data.read() }
+                unsafe { data.read_u32() }
             }
+            ConfigSpace::Absent => u32::MAX,
         }
     }
 
@@ -101,11 +120,12 @@ impl ConfigurationAccess for ConfigSpace {
                     unsafe { base.byte_add(offset as usize).write_volatile(word) }
                 }
             }
-            ConfigSpace::Ports => {
-                let mut data = select(function, register);
+            ConfigSpace::Ports { address, data } => {
+                select(address, function, register);
                 // SAFETY: the callers use the registers as PCI specifies.
-                unsafe { data.write(word) }
+                unsafe { data.write_u32(word) }
             }
+            ConfigSpace::Absent => {}
         }
     }
 
@@ -114,13 +134,9 @@ impl ConfigurationAccess for ConfigSpace {
     }
 }
 
-/// The port of the selected word.
-const DATA: u16 = 0xcfc;
-
-/// Selects a register, and returns the port of its data. Interrupt handlers do not use these ports.
-fn select(function: DeviceFunction, register: u8) -> Port<u32> {
-    let address = 1 << 31 | Cam::MmioCam.cam_offset(function, register);
-    // SAFETY: a write to port 0xcf8 only selects the register.
-    unsafe { Port::new(0xcf8).write(address) };
-    Port::new(DATA)
+/// Selects a word. Interrupt handlers do not use these ports.
+fn select(address: IoPort, function: DeviceFunction, register: u8) {
+    let word = 1 << 31 | Cam::MmioCam.cam_offset(function, register);
+    // SAFETY: a write to port 0xcf8 only selects the word.
+    unsafe { address.write_u32(word) }
 }

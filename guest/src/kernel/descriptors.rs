@@ -4,9 +4,10 @@
 
 use super::engine::Engine;
 use super::hooks::KernelMapping;
-use super::memory::{FlushAll, alloc_frames};
+use super::memory::alloc_frames;
 use super::progress::WATCHDOG;
 use super::this_cpu::ThisCpu;
+use crate::arch::FlushAll;
 use core::fmt;
 use core::mem::MaybeUninit;
 use core::ptr::NonNull;

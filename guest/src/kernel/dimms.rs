@@ -11,7 +11,7 @@ use super::limits::MAX_DIMMS;
 use super::progress::WATCHDOG;
 use super::take_once::TakeOnce;
 use super::this_cpu::ThisCpu;
-use super::trap;
+use crate::arch::{IoPort, interrupts};
 use core::fmt;
 use hotmem::{
     AddError, Announce, AnnounceError, Blocker, NodeId, Offline, OnlineType, PfnRange, Progress,
@@ -19,7 +19,6 @@ use hotmem::{
 };
 use hotmem_acpi::{Change, Dimm, EjectError, Fault, MemorySlots, Model, SlotRegisters};
 use hotmem_virtio::missing_frames;
-use x86_64::instructions::port::Port;
 
 /// The bit of general-purpose event 3.
 const MEMORY_EVENT: u8 = 1 << 3;
@@ -98,7 +97,7 @@ impl Dimms {
         let slots = must("memory slots", slots);
         events.enable(MEMORY_EVENT);
         // If the interrupt line cannot be enabled, the kernel still sees the event when it polls.
-        trap::enable_own_line(events.irq);
+        interrupts::enable_own_line(events.irq);
         *place =
             Some(Dimms { slots, events, has_event: false, online, removal: None, waiting: None });
         place
@@ -270,35 +269,35 @@ fn region_of(dimm: Dimm, engine: &Engine) -> Option<RegionId> {
 }
 
 /// The registers of the slots, from this I/O port on.
-struct SlotPorts(u16);
+struct SlotPorts(IoPort);
 
 impl SlotPorts {
-    fn port<T>(&self, offset: u16) -> Port<T> {
+    fn port(&self, offset: u16) -> IoPort {
         // `SlotRegion` has checked that the ports exist.
-        Port::new(self.0.wrapping_add(offset))
+        self.0.checked_add(offset).unwrap_or(self.0)
     }
 }
 
 impl SlotRegisters for SlotPorts {
     fn read_u32(&mut self, offset: u16) -> u32 {
         // SAFETY: the DSDT names the ports, and reading them has no effect.
-        unsafe { self.port(offset).read() }
+        unsafe { self.port(offset).read_u32() }
     }
 
     fn read_u8(&mut self, offset: u16) -> u8 {
         // SAFETY: as in `read_u32`.
-        unsafe { self.port(offset).read() }
+        unsafe { self.port(offset).read_u8() }
     }
 
     fn write_u32(&mut self, offset: u16, value: u32) {
         // SAFETY: the DSDT names the ports, and only this module writes to them. The host takes only
         // memory that this kernel has removed.
-        unsafe { self.port(offset).write(value) }
+        unsafe { self.port(offset).write_u32(value) }
     }
 
     fn write_u8(&mut self, offset: u16, value: u8) {
         // SAFETY: as in `write_u32`.
-        unsafe { self.port(offset).write(value) }
+        unsafe { self.port(offset).write_u8(value) }
     }
 }
 

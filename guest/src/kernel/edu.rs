@@ -1,8 +1,8 @@
 //! Drives QEMU's device `edu`, which accesses memory by DMA as a device does that the host has
 //! assigned to the guest. (QEMU, docs/specs/edu.rst)
 
-use super::clock::Clock;
 use super::pci::Buses;
+use crate::arch::Clock;
 use core::ptr::NonNull;
 use hotmem::Pfn;
 use virtio_drivers::transport::pci::bus::{DeviceFunction, DeviceFunctionInfo};

@@ -1,8 +1,7 @@
 //! Ends the run after an error from which the kernel cannot continue.
 
-use super::exit;
 use super::progress::WATCHDOG;
-use super::serial::Serial;
+use crate::arch::{Console, exit, interrupts};
 use core::fmt;
 use hotmem_guest::report::bail_out;
 
@@ -14,8 +13,8 @@ pub(crate) fn must<T, E: fmt::Display>(operation: &str, result: Result<T, E>) ->
 
 /// Ends the run, and reports `reason` and the step that the kernel was in.
 pub(crate) fn give_up(reason: impl fmt::Display) -> ! {
-    x86_64::instructions::interrupts::disable();
-    exit::exit(bail_out(Serial::new(), format_args!("{}: {reason}", WATCHDOG.step())))
+    interrupts::disable();
+    exit(bail_out(Console::new(), format_args!("{}: {reason}", WATCHDOG.step())))
 }
 
 #[panic_handler]

@@ -1,14 +1,14 @@
 //! Takes and enables ACPI's general-purpose events, each of which is a bit of two registers.
 
+use crate::arch::IoPort;
 use acpi::address::GenericAddress;
 use acpi::fadt::Fadt;
-use x86_64::instructions::port::Port;
 
 /// The registers of general-purpose events. An event is a bit.
 #[derive(Clone, Copy)]
 pub(crate) struct GeneralEvents {
-    status_port: u16,
-    enable_port: u16,
+    status_port: IoPort,
+    enable_port: IoPort,
     /// The IRQ that enabled events raise.
     pub(crate) irq: u8,
 }
@@ -28,29 +28,29 @@ impl GeneralEvents {
     /// Clears these events. Returns whether one of them had happened. If not, the call reads only one
     /// I/O port.
     pub(crate) fn take(self, events: u8) -> bool {
-        let mut status = Port::<u8>::new(self.status_port);
+        let status = self.status_port;
         // SAFETY: the FADT names the port. Reading it has no effect.
-        let happened = unsafe { status.read() } & events;
+        let happened = unsafe { status.read_u8() } & events;
         if happened != 0 {
             // SAFETY: the write clears only these events, which the caller handles.
-            unsafe { status.write(happened) }
+            unsafe { status.write_u8(happened) }
         }
         happened != 0
     }
 
     /// Lets these events raise the interrupt.
     pub(crate) fn enable(self, events: u8) {
-        let mut enable = Port::<u8>::new(self.enable_port);
+        let enable = self.enable_port;
         // SAFETY: the FADT names the port, and the caller handles the interrupts.
         unsafe {
-            let enabled: u8 = enable.read();
-            enable.write(enabled | events);
+            let enabled = enable.read_u8();
+            enable.write_u8(enabled | events);
         }
     }
 }
 
 /// Returns the first port of a block of registers, or `None` if they are not I/O ports.
-pub(super) fn port_of(block: GenericAddress) -> Option<u16> {
+pub(super) fn port_of(block: GenericAddress) -> Option<IoPort> {
     let is_port = block.address_space == acpi::address::AddressSpace::SystemIo;
-    u16::try_from(block.address).ok().filter(|&port| is_port && port != 0)
+    u16::try_from(block.address).ok().filter(|&port| is_port && port != 0).and_then(IoPort::new)
 }

@@ -16,7 +16,7 @@ use hotmem::{Bytes, Migration, Pfn, PfnRange};
 use hotmem_directmap::{Attributes, PAGE_BYTES};
 use hotmem_guest::layout::WINDOW_PAGES;
 use hotmem_guest::to_usize;
-use hotmem_pgtable::x86_64::Batch;
+use hotmem_pgtable::target::Batch;
 use talc::TalcLock;
 use talc::base::Talc;
 use talc::base::binning::Binning;

@@ -1,9 +1,7 @@
 //! The kernel's memory: its frames and its address space.
 
-use super::flush::flush_all;
-use super::image;
 use super::this_cpu::ThisCpu;
-use core::arch::x86_64::__cpuid;
+use crate::arch::{FlushAll, image, paging};
 use core::fmt;
 use core::ptr::NonNull;
 use hotmem::geometry::PAGEBLOCK_FRAMES;
@@ -13,9 +11,7 @@ use hotmem_guest::frame_words::FrameWords;
 use hotmem_guest::layout::{self, DESCRIPTORS, DIRECT_MAP, DIRECT_MAP_BASE};
 use hotmem_guest::tables::FrameTables;
 use hotmem_guest::to_usize;
-use hotmem_pgtable::Flush;
-use hotmem_pgtable::x86_64::{Batch, Format};
-use x86_64::instructions::tlb;
+use hotmem_pgtable::target::{Batch, Format};
 
 /// All frames of the machine.
 pub(crate) static FRAMES: Frames<ThisCpu> = Frames::new(ThisCpu);
@@ -34,9 +30,6 @@ pub(crate) struct AddressSpace {
     early_frames: PfnRange,
 }
 
-/// Flushes the TLBs of all CPUs.
-pub(crate) type FlushAll = fn(Flush);
-
 /// The reason why bytes cannot be mapped.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum MapError {
@@ -54,31 +47,8 @@ pub(crate) fn virt(phys_addr: u64) -> *mut u8 {
 
 /// Returns the physical address of a pointer into the direct map or the kernel's image.
 pub(crate) fn phys(pointer: *const u8) -> u64 {
-    let address = pointer.expose_provenance() as u64;
-    if address >= image::KERNEL_BASE {
-        address - image::KERNEL_BASE
-    } else {
-        address.wrapping_sub(DIRECT_MAP_BASE)
-    }
-}
-
-/// Flushes the TLBs of all CPUs.
-fn flush(_: Flush) {
-    flush_all();
-}
-
-/// Returns whether the CPU has pages of 1 GiB (Intel SDM volume 2, CPUID, leaf 80000001H).
-fn has_huge_pages() -> bool {
-    const LEAF: u32 = 0x8000_0001;
-    __cpuid(0x8000_0000).eax >= LEAF && __cpuid(LEAF).edx & 1 << 26 != 0
-}
-
-/// Returns the attributes, with executable pages if the CPU has no others (Intel SDM volume 2, CPUID,
-/// leaf 80000001H). The boot code has enabled no-execute pages if the CPU has them.
-pub(crate) fn supported(attributes: Attributes) -> Attributes {
-    const LEAF: u32 = 0x8000_0001;
-    let has_no_execute = __cpuid(0x8000_0000).eax >= LEAF && __cpuid(LEAF).edx & 1 << 20 != 0;
-    Attributes { executable: attributes.executable || !has_no_execute, ..attributes }
+    let in_direct_map = || (pointer.expose_provenance() as u64).wrapping_sub(DIRECT_MAP_BASE);
+    image::phys(pointer).unwrap_or_else(in_direct_map)
 }
 
 /// Allocates frames as a raw range.
@@ -102,34 +72,17 @@ impl AddressSpace {
     /// There must be only one address space in use. `early_frames` must be RAM that the boot code
     /// has mapped and that nothing else uses.
     pub(crate) unsafe fn take_over_boot_tables(early_frames: PfnRange) -> Self {
-        let root = phys((&raw const image::boot_root).cast());
-        let root = Pfn::containing(root).unwrap_or(Pfn::ZERO);
+        let root = paging::boot_root();
         // SAFETY: the boot code's tables, `early_frames` and all frames of `FRAMES` are mapped, and
         // used as tables by this value only.
         let frame_tables = unsafe { FrameTables::new(FRAME_WORDS) };
-        let flush: FlushAll = flush;
-        let direct_map = DirectMap::new(frame_tables, root, DIRECT_MAP, has_huge_pages(), flush)
-            .with_attributes(supported(Attributes::KERNEL_DATA));
-        let descriptors = DescriptorMap::new(frame_tables, root, DESCRIPTORS, flush)
-            .with_attributes(supported(Attributes::KERNEL_DATA));
+        let attributes = paging::supported(Attributes::KERNEL_DATA);
+        let huge_pages = paging::has_huge_pages();
+        let direct_map = DirectMap::new(frame_tables, root, DIRECT_MAP, huge_pages, FlushAll)
+            .with_attributes(attributes);
+        let descriptors = DescriptorMap::new(frame_tables, root, DESCRIPTORS, FlushAll)
+            .with_attributes(attributes);
         AddressSpace { root, frame_tables, direct_map, descriptors, early_frames }
-    }
-
-    /// Unmaps the first pages of the lower half, where the boot code ran, so that null pointers
-    /// fault.
-    pub(crate) fn drop_identity_map(&mut self) {
-        // SAFETY: nothing uses the lower half any more, and a page walk reads entries atomically.
-        unsafe { (&raw mut image::boot_root).cast::<u64>().write_volatile(0) };
-        tlb::flush_all();
-    }
-
-    /// Maps the first pages of the lower half again, for code that runs at its physical address.
-    pub(crate) fn restore_identity_map(&mut self) {
-        // SAFETY: the root's first entry is empty. The boot code made the table that
-        // `identity_entry` points to, and nothing has changed that table since.
-        unsafe {
-            (&raw mut image::boot_root).cast::<u64>().write_volatile(image::identity_entry());
-        }
     }
 
     /// Makes an empty window at `base`, the start of a root entry's span. Each root entry may have
@@ -139,7 +92,7 @@ impl AddressSpace {
         base: u64,
         batch: &'static mut Batch,
     ) -> Window<'static, FrameTables, FlushAll> {
-        Window::new(self.frame_tables, self.root, layout::window(base), flush, batch)
+        Window::new(self.frame_tables, self.root, layout::window(base), FlushAll, batch)
     }
 
     /// Returns the page tables of the direct map.

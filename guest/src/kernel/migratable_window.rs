@@ -4,11 +4,11 @@
 //! pages are made not present, copied, and mapped to other frames.
 
 use super::fatal::{give_up, must};
-use super::memory::{
-    AddressSpace, DIRECT_MAP_OFFSET, FRAME_WORDS, FRAMES, FlushAll, alloc_frames, supported,
-};
+use super::memory::{AddressSpace, DIRECT_MAP_OFFSET, FRAME_WORDS, FRAMES, alloc_frames};
 use super::progress::WATCHDOG;
 use super::this_cpu::ThisCpu;
+use crate::arch::FlushAll;
+use crate::arch::paging::supported;
 use core::num::NonZeroU64;
 use core::ops::Range;
 use hotmem::{AllocRequest, Bytes, Migration, NodeChoice, Pfn, PfnRange};
@@ -17,7 +17,7 @@ use hotmem_guest::frame_words::{self, each_frame};
 use hotmem_guest::tables::FrameTables;
 use hotmem_guest::to_usize;
 use hotmem_pgtable::Level;
-use hotmem_pgtable::x86_64::{Batch, MoveError};
+use hotmem_pgtable::target::{Batch, MoveError};
 use hotmem_port::{FrameOwner, LinearMap, ReverseMap};
 
 /// The reverse map. The owner of a frame is the address of the page that maps the frame.

@@ -2,13 +2,11 @@
 
 mod acpi;
 mod acpi_hotplug;
-mod attached_device;
+pub(crate) mod attached_device;
 mod balloon;
-mod boot_memory;
-mod churn;
-mod clock;
+pub(crate) mod boot_memory;
+pub(crate) mod churn;
 mod config_space;
-mod cpu32;
 mod descriptors;
 mod device;
 mod device_error;
@@ -16,67 +14,49 @@ mod dimms;
 mod edu;
 mod engine;
 mod entropy;
-mod entry;
-mod exit;
-mod fatal;
-mod flush;
+pub(crate) mod fatal;
 mod general_events;
 mod hal;
 mod heap;
 mod hooks;
-mod image;
-mod lapic;
-mod limits;
-mod machine_check;
-mod memory;
+pub(crate) mod limits;
+pub(crate) mod memory;
 mod memory_view;
 mod migratable_window;
-mod moving_pages;
+pub(crate) mod moving_pages;
 mod msix;
-mod next_kernel;
-mod nmi;
+pub(crate) mod nmi_statistics;
 mod nvdimm;
 mod objects;
-mod page_faults;
+pub(crate) mod page_faults;
 mod pci;
-mod pic;
 mod pinned_memory;
-mod pit;
 mod poison;
-mod progress;
+pub(crate) mod progress;
 mod queue_memory;
 mod quiesce;
-mod serial;
 mod session;
-mod signal;
-mod smp;
-mod stacks;
-mod take_once;
-mod task_state;
+pub(crate) mod signal;
+pub(crate) mod take_once;
 mod this_cpu;
 mod transport;
-mod trap;
-mod vectors;
-mod wakeup;
+pub(crate) mod wakeup;
 mod workload;
 mod zone_watch;
 
+use crate::arch::{self, Clock, Console, MessageTarget, NextKernel, Nmis, Stopwatch, Timers, exit};
 use boot_memory::{BootMapping, LoaderMap, MAX_ENTRIES, MAX_MODULES};
-use clock::{Clock, Stopwatch, Timers};
 use engine::Engine;
 use fatal::{give_up, must};
 use hooks::KernelMapping;
 use hotmem::{Bytes, Contents, Pfn, PfnRange};
-use hotmem_directmap::Caching;
+
 use hotmem_guest::cmdline::{self, ExitWhen, Options, StackOf};
 use hotmem_guest::event::Event;
 use hotmem_guest::mp_table;
 use hotmem_guest::pvh::{Handover, MemoryMapEntry, StartInfo};
 use hotmem_guest::report::Report;
-use lapic::LocalApic;
-use next_kernel::NextKernel;
 use progress::{TICKS, start_ticking};
-use serial::Serial;
 use session::{Session, SessionParameters};
 use take_once::TakeOnce;
 
@@ -91,34 +71,29 @@ static OPTIONS: TakeOnce<Option<Options>> = TakeOnce::new(None);
 static CLOCK: TakeOnce<Option<Clock>> = TakeOnce::new(None);
 
 /// Runs the kernel in 64-bit mode. The boot code calls this function on the boot stack. It has
-/// mapped the first [`image::MAPPED_BYTES`] of physical memory at the kernel's link address and in
+/// mapped the first [`arch::image::mapped`] part of physical memory at the kernel's link address and in
 /// the direct map.
-extern "C" fn kernel_main(start_info: u64) -> ! {
+pub(crate) extern "C" fn kernel_main(start_info: u64) -> ! {
     let session = Session::open(boot(start_info));
     session.attach_devices();
     session.run();
-    exit::exit(session.finish())
+    exit(session.finish())
 }
 
 /// Starts the engine and what else runs without devices. Ends the machine if the run is over then.
 #[inline(never)]
 fn boot(start_info: u64) -> SessionParameters {
-    let mut report = Report::begin(Serial::open());
+    let mut report = Report::begin(Console::open());
     let stopwatch = Stopwatch::start();
-    this_cpu::set_number(0);
-    trap::load();
-    machine_check::enable();
-    pic::remap();
-    pic::unmask(pit::IRQ);
-    x86_64::instructions::interrupts::enable();
+    arch::start_first_cpu();
 
     let boot_mapping = BootMapping;
     let info = must("start_info", StartInfo::read(&boot_mapping, start_info));
     let cmdline = must("command line", info.cmdline(&boot_mapping, CMDLINE.take()));
     let (cmdline, next) = cmdline::split(cmdline);
     let options = &*OPTIONS.put(must("command line", Options::parse(cmdline)));
-    task_state::plan_overflow(options.overflow);
-    // Without an 8254 the ticks begin when the local APIC is found.
+    must("stack overflow", arch::plan_overflow(options.overflow));
+    // Some timers tick only when their interrupt controller is open.
     let ticks = start_ticking(TICKS, options).ok().map(|()| TICKS);
     let entries = must("memory map", info.memory_map(&boot_mapping, MEMORY_MAP.take()));
     let modules = must("modules", info.modules(&boot_mapping, MODULES.take()));
@@ -139,13 +114,8 @@ fn boot(start_info: u64) -> SessionParameters {
     let mapping = KernelMapping { space, bytes_described: Bytes::ZERO, has_descriptors: false };
     let hotplug = must("memory", map.start(mapping, table_frames, firmware));
     let engine = Engine::begin(hotplug, options);
-    let space = engine.space();
-    let registers = |phys_addr, len| space.map_bytes(phys_addr, len, Caching::Uncached);
-    let apic = must("local APIC", LocalApic::open(registers));
-    if let Some(apic) = apic {
-        apic.pass_on_pic_interrupts_and_nmis();
-    }
-    let timers = Timers { ticks, pm_timer: firmware.pm_timer_port, apic };
+    must("interrupts", arch::open_interrupts(engine.space()));
+    let timers = Timers { ticks, pm_timer: firmware.pm_timer_port };
     let clock = &*CLOCK.put(must("clock", stopwatch.calibrate(timers)));
     if ticks.is_none() {
         must("timer", start_ticking(TICKS, options));
@@ -158,7 +128,7 @@ fn boot(start_info: u64) -> SessionParameters {
     });
     report.ok("boot");
     if options.exit == ExitWhen::Boot {
-        exit::exit(report.finish())
+        exit(report.finish())
     }
 
     if options.heap != Bytes::ZERO {
@@ -182,26 +152,26 @@ fn boot(start_info: u64) -> SessionParameters {
             Ok(_) => report.ok("validate"),
             Err(fault) => report.not_ok(format_args!("validate: {fault}")),
         }
-        exit::exit(report.finish())
+        exit(report.finish())
     }
     if options.memory_written_by_cpus != Bytes::ZERO {
+        if !arch::paging::sets_dirty_bits() {
+            give_up("moving pages: the CPU does not mark pages as written");
+        }
         moving_pages::open(engine.space(), map.ram_end());
     }
     if options.churn {
         churn::start();
     }
-    if options.nmis {
-        nmi::start();
-    }
+    let nmis = options.nmis.then(|| must("NMIs", Nmis::start()));
     if let Some(bursts) = options.faults {
         let nodes = firmware.nodes.as_slice().iter().map(|(_, node)| node.0.saturating_add(1));
         page_faults::begin(bursts, nodes.max().unwrap_or(1), *clock);
     }
     let work = options.churn || options.memory_written_by_cpus != Bytes::ZERO;
     if work || options.faults.is_some() || options.overflow == Some(StackOf::OtherCpu) {
-        let apic = apic.unwrap_or_else(|| give_up("there is no local APIC to start CPUs by"));
-        let space = engine.space();
-        must("CPUs", smp::start_others(apic, firmware.cpus.apic_ids(), clock, space));
+        let ids = firmware.cpus.start_ids();
+        must("CPUs", arch::start_others(ids, clock, engine.space()));
     }
     SessionParameters {
         report,
@@ -212,8 +182,17 @@ fn boot(start_info: u64) -> SessionParameters {
         events: firmware.events,
         slots: *must("memory slots", firmware.slots.as_ref()),
         cmdline,
-        cpu: apic.and_then(LocalApic::message_id),
+        message_target: MessageTarget::this_cpu(),
         boot_memory,
+        nmis,
         next_kernel: next,
     }
+}
+
+/// Runs a CPU other than the first one. It allocates and frees memory, as the options say.
+pub(crate) fn run_other_cpu(number: usize) -> ! {
+    if page_faults::is_planned() {
+        page_faults::run(number)
+    }
+    churn::run(number)
 }

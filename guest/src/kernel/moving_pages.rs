@@ -6,13 +6,13 @@
 //! were counted.
 
 use super::fatal::give_up;
-use super::flush::{answer_flush, flush_all};
 use super::memory::{AddressSpace, FRAME_WORDS};
 use super::migratable_window::{BATCH_PAGES, MigratableWindow};
 use super::progress::WATCHDOG;
 use super::quiesce;
 use super::take_once::TakeOnce;
 use super::this_cpu::ThisCpu;
+use crate::arch::{answer_flush, flush_all};
 use core::sync::atomic::{
     AtomicU32, AtomicU64,
     Ordering::{Acquire, Relaxed, Release},
@@ -24,7 +24,7 @@ use hotmem_guest::event::Event;
 use hotmem_guest::frame_words;
 use hotmem_guest::pattern::mix_bits;
 use hotmem_guest::to_usize;
-use hotmem_pgtable::x86_64::Batch;
+use hotmem_pgtable::target::Batch;
 
 /// The virtual address of the first page.
 const BASE: u64 = 0xffff_f080_0000_0000;

@@ -1,9 +1,8 @@
-//! Enables MSI-X, with which a device interrupts by writing a message to a CPU's local APIC. (PCI
-//! Local Bus Specification 3.0, 6.8.2; Intel SDM volume 3, 11.11)
+//! Enables MSI-X, with which a device interrupts by writing a message to memory. (PCI
+//! Local Bus Specification 3.0, 6.8.2)
 
-use super::lapic::ApicId;
 use super::pci::Buses;
-use super::vectors::{Message, message_vector};
+use crate::arch::{Message, MessageTarget};
 use virtio_drivers::transport::pci::bus::{ConfigurationAccess, DeviceFunction};
 
 /// The capability's identifier.
@@ -13,13 +12,13 @@ const ENABLE: u32 = 1 << 31;
 const MASK_ALL: u32 = 1 << 30;
 const ENTRY_BYTES: u64 = 16;
 
-/// Makes vector 0 of the PCI function interrupt `cpu` by `message`. The function's other vectors
+/// Makes vector 0 of the PCI function interrupt `target` by `message`. The function's other vectors
 /// stay masked. The function's BARs must be mapped. Returns whether the function supports MSI-X.
 pub(super) fn enable(
     buses: &mut Buses,
     function: DeviceFunction,
     message: Message,
-    cpu: ApicId,
+    target: MessageTarget,
 ) -> bool {
     let mut capabilities = buses.root.capabilities(function);
     let Some(capability) = capabilities.find(|found| found.id == ID) else { return false };
@@ -30,8 +29,10 @@ pub(super) fn enable(
     let Some(entry) = buses.registers(function, bar, table & !7, ENTRY_BYTES) else {
         return false;
     };
-    let words = [cpu.message_address(), 0, message_vector(message).into(), 0];
-    for (index, word) in words.into_iter().enumerate() {
+    let (address, data) = target.address_and_data(message);
+    let low = u32::try_from(address & u64::from(u32::MAX)).unwrap_or_default();
+    let high = u32::try_from(address >> 32).unwrap_or_default();
+    for (index, word) in [low, high, data, 0].into_iter().enumerate() {
         // SAFETY: the entry belongs to this function and lies in a mapped BAR. The entry's last
         // word unmasks the entry. All other entries are masked since the function's reset.
         unsafe { entry.cast::<u32>().add(index).write_volatile(word) }

@@ -7,14 +7,13 @@
 //! the bursts. At the end it sends an event with the amount of memory that was reported, and the
 //! amount that was allocated again.
 
-use super::clock::Clock;
 use super::fatal::give_up;
-use super::lapic;
 use super::limits::MAX_CPUS;
 use super::memory::{FRAME_WORDS, FRAMES, alloc_frames};
 use super::progress::WATCHDOG;
 use super::signal::other_cpus;
-use super::vectors;
+use crate::arch::Clock;
+use crate::arch::interrupts;
 use core::sync::atomic::{
     AtomicU32, AtomicU64,
     Ordering::{Acquire, Relaxed, Release},
@@ -26,7 +25,6 @@ use hotmem_guest::cmdline::Faults;
 use hotmem_guest::event::Event;
 use hotmem_guest::frame_words::FRAME_WORDS as WORDS;
 use hotmem_guest::to_usize;
-use x86_64::instructions::interrupts;
 
 /// The plan of the CPUs, written before they start.
 static PLAN: spin::Once<Plan> = spin::Once::new();
@@ -153,17 +151,14 @@ impl Cpu {
     /// Halts until a burst is requested. Returns the burst's number.
     fn wait(&self) -> u32 {
         loop {
-            interrupts::disable();
             // Relaxed: the request carries no data, because the plan was written before the CPU
             // started.
             let requested = self.requested_bursts.load(Relaxed);
             if requested != self.finished_bursts.load(Relaxed) {
-                interrupts::enable();
                 return requested;
             }
-            // The boot CPU stores `requested_bursts` before it sends the interrupt. Interrupts are
-            // disabled until the halt, so an interrupt after the load above ends the halt.
-            interrupts::enable_and_hlt();
+            // The boot CPU stores `requested_bursts` before it sends the interrupt.
+            interrupts::halt_unless(|| self.requested_bursts.load(Relaxed) != requested);
         }
     }
 
@@ -209,7 +204,7 @@ impl Bursts {
             }
         }
         if has_requested_bursts {
-            lapic::interrupt_others(vectors::FLUSH);
+            interrupts::interrupt_others();
         }
         let last = self.faults.bursts + 1;
         self.is_over = cpus.iter().all(|cpu| cpu.finished_bursts.load(Acquire) == last);

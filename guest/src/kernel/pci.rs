@@ -94,7 +94,7 @@ impl Buses {
     ) -> Result<Self, BusError> {
         let config = match ecam {
             Some(area) => ConfigSpace::ecam(area, memory).map_err(BusError::Memory)?,
-            None => ConfigSpace::Ports,
+            None => ConfigSpace::ports(),
         };
         let spare_window = MmioWindow::new(SPARE_WINDOW.start, SPARE_WINDOW.end);
         Ok(Buses {

@@ -2,14 +2,14 @@
 //! is pinned. The host takes free memory that is reported to it. The data that the device wrote to
 //! the pinned range must not be lost.
 
-use super::clock::Clock;
 use super::edu::{Edu, TransferUnfinished};
 use super::fatal::must;
 use super::hooks::KernelMapping;
 use super::memory::{FRAME_WORDS, FRAMES, alloc_frames, virt};
 use super::this_cpu::ThisCpu;
-use core::arch::asm;
+use crate::arch::Clock;
 use core::fmt;
+use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use hotmem::geometry::{FRAME_SIZE, PAGEBLOCK_FRAMES};
 use hotmem::{AllocError, AllocRequest, Bytes, Hotplug, Pfn, PfnRange, RangeError, RangeErrorKind};
 use hotmem_guest::event::Event;
@@ -161,9 +161,11 @@ fn written_frames(ranges: &[PfnRange]) -> impl Iterator<Item = Pfn> {
 fn touch(frames: PfnRange) {
     for frame in frames.chunks(1) {
         let byte = virt(frame.start().phys_addr());
-        // SAFETY: the frame is online, so it is mapped. The instruction changes no byte, not even
-        // for a moment.
-        unsafe { asm!("lock or byte ptr [{}], 0", in(reg) byte, options(nostack)) }
+        // SAFETY: the frame is online, so it is mapped. Other users of the byte access it whole.
+        let byte = unsafe { AtomicU8::from_ptr(byte) };
+        let value = byte.load(Relaxed);
+        // A failed exchange writes nothing, but then another CPU has just written to the frame.
+        let _ = byte.compare_exchange(value, value, Relaxed, Relaxed);
     }
 }
 

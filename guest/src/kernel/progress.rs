@@ -1,6 +1,7 @@
 //! Starts the timer, whose ticks the watchdog counts.
 
-use super::{lapic, pic, pit};
+use super::fatal::give_up;
+use crate::arch;
 use core::fmt;
 use hotmem_guest::cmdline::Options;
 use hotmem_guest::watchdog::Watchdog;
@@ -17,16 +18,21 @@ pub(crate) const TICKS_WITHOUT_IRQ: u32 = 100;
 /// There is no timer that can interrupt.
 pub(crate) struct NoTimer;
 
-/// Starts the timer with `per_second` ticks in a second, and sets the watchdog's limit. Uses the
-/// 8254 if it can interrupt, and otherwise the timer of the local APIC, whose registers must be mapped.
+/// Starts the timer with `per_second` ticks in a second, and sets the watchdog's limit.
 pub(crate) fn start_ticking(per_second: u32, options: &Options) -> Result<(), NoTimer> {
     WATCHDOG.set_limit(options.watchdog_seconds.saturating_mul(per_second));
-    let ticks = pic::exists() && pit::tick_at(per_second);
-    if ticks || lapic::tick_at(per_second) { Ok(()) } else { Err(NoTimer) }
+    if arch::tick_at(per_second) { Ok(()) } else { Err(NoTimer) }
+}
+
+/// Handles a tick of the timer. The interrupt's handler calls this.
+pub(crate) fn tick() {
+    if WATCHDOG.tick().is_some() {
+        give_up("watchdog: no progress");
+    }
 }
 
 impl fmt::Display for NoTimer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("there is no 8254 with an 8259, and no local APIC")
+        f.write_str("no timer can interrupt")
     }
 }

@@ -14,7 +14,6 @@ use super::acpi::{EcamArea, SlotRegion};
 use super::acpi_hotplug::AcpiHotplug;
 use super::attached_device::AttachedDevice;
 use super::balloon::Balloon;
-use super::clock::Clock;
 use super::device::is_driven;
 use super::dimms::Dimms;
 use super::edu::Edu;
@@ -22,18 +21,15 @@ use super::engine::{Engine, online_type};
 use super::entropy::Entropy;
 use super::fatal::{give_up, must};
 use super::general_events::GeneralEvents;
-use super::lapic::ApicId;
 use super::limits::MAX_DEVICES;
 use super::memory::FRAMES;
-use super::next_kernel::NextKernel;
 use super::objects::Objects;
 use super::page_faults::Bursts;
 use super::pci::{Buses, MAX_PORTS};
 use super::pinned_memory::PinnedRanges;
 use super::progress::WATCHDOG;
-use super::serial::Serial;
 use super::take_once::TakeOnce;
-use super::trap;
+use crate::arch::{Clock, Console, MessageTarget, NextKernel, Nmis, interrupts};
 use hotmem::{Bytes, Pfn, PfnRange};
 use hotmem_guest::cmdline::{Options, WorkAt};
 use hotmem_guest::report::Report;
@@ -53,7 +49,7 @@ static SESSION: TakeOnce<Option<Session>> = TakeOnce::new(None);
 
 /// A run with devices.
 pub(crate) struct Session {
-    report: Report<Serial>,
+    report: Report<Console>,
     clock: &'static Clock,
     options: &'static Options,
     /// The command line, which names MMIO devices.
@@ -72,8 +68,8 @@ pub(crate) struct Session {
     /// was not checked since.
     unchecked_balloon_size: Option<Bytes>,
     balloon: &'static mut Option<Balloon>,
-    /// The CPU to which devices send messages; `None` if messages are not possible.
-    cpu: Option<ApicId>,
+    /// Where devices send messages; `None` if messages are not possible.
+    message_target: Option<MessageTarget>,
     engine: &'static mut Engine,
     objects: Objects,
     /// The boot memory, until the workload begins to use it.
@@ -88,6 +84,8 @@ pub(crate) struct Session {
     resizes: u32,
     /// The number of frames that held the engine's words at the last report.
     word_frames: u64,
+    /// NMIs that allocate and free frames, if the run has them.
+    nmis: Option<Nmis>,
     /// The kernel to start at the end.
     next_kernel: Option<NextKernel>,
 }
@@ -95,7 +93,7 @@ pub(crate) struct Session {
 /// The parameters of a run: addresses for finding devices, and values that the boot code has
 /// prepared.
 pub(crate) struct SessionParameters {
-    pub(crate) report: Report<Serial>,
+    pub(crate) report: Report<Console>,
     pub(crate) clock: &'static Clock,
     pub(crate) options: &'static Options,
     pub(crate) engine: &'static mut Engine,
@@ -107,10 +105,12 @@ pub(crate) struct SessionParameters {
     pub(crate) slots: Option<SlotRegion>,
     /// The command line, which names MMIO devices.
     pub(crate) cmdline: &'static [u8],
-    /// The CPU to which devices send messages; `None` if messages are not possible.
-    pub(crate) cpu: Option<ApicId>,
+    /// Where devices send messages; `None` if messages are not possible.
+    pub(crate) message_target: Option<MessageTarget>,
     /// The memory from frame 0 to the end of the RAM in the loader's map.
     pub(crate) boot_memory: PfnRange,
+    /// NMIs that allocate and free frames, if the run has them.
+    pub(crate) nmis: Option<Nmis>,
     /// The kernel to start at the end of a successful run.
     pub(crate) next_kernel: Option<NextKernel>,
 }
@@ -120,7 +120,8 @@ impl Session {
     #[inline(never)]
     pub(crate) fn open(parameters: SessionParameters) -> &'static mut Self {
         WATCHDOG.enter(Step::Discovery);
-        let SessionParameters { report, clock, options, engine, cmdline, cpu, .. } = parameters;
+        let SessionParameters { report, clock, options, engine, cmdline, message_target, .. } =
+            parameters;
         let buses = must("PCI", Buses::open(parameters.ecam, engine.space()));
         let dimms = Dimms::find(parameters.slots, parameters.events, online_type(options.online));
         SESSION.put(Session {
@@ -138,7 +139,7 @@ impl Session {
             edu_port: None,
             unchecked_balloon_size: None,
             balloon: BALLOON.take(),
-            cpu,
+            message_target,
             engine,
             objects: Objects::new(options),
             unused_boot_memory: (options.work != Bytes::ZERO).then_some(parameters.boot_memory),
@@ -148,6 +149,7 @@ impl Session {
             touched_memory: Bytes::ZERO,
             resizes: 0,
             word_frames: FRAMES.counts().words,
+            nmis: parameters.nmis,
             next_kernel: parameters.next_kernel,
         })
     }
@@ -207,7 +209,7 @@ impl Session {
             }
             WATCHDOG.enter(Step::Idle);
             if !self.must_poll_soon(balloon) {
-                trap::wait_for_interrupt();
+                interrupts::wait_for_interrupt();
             }
             WATCHDOG.enter(Step::Discovery);
             (0..MAX_PORTS).for_each(|port| self.watch_port(port));

@@ -1,13 +1,11 @@
 //! Connects to virtio devices by PCI or MMIO, and sets up their interrupts.
 
 use super::hal::KernelHal;
-use super::lapic::ApicId;
 use super::memory::{AddressSpace, MapError};
 use super::memory_view::MemoryView;
 use super::msix;
 use super::pci::Buses;
-use super::trap;
-use super::vectors::Message;
+use crate::arch::{Message, MessageTarget, interrupts};
 use core::fmt;
 use core::ptr::NonNull;
 use hotmem_directmap::Caching;
@@ -67,12 +65,12 @@ pub(crate) enum ConnectError {
 
 impl ConnectedDevice {
     /// Connects to a PCI device whose registers are mapped. The device interrupts by `message`, if
-    /// the device supports MSI-X and `interrupts` allows it.
+    /// the device supports MSI-X and that is `allowed`.
     pub(crate) fn on_pci(
         buses: &mut Buses,
         function: DeviceFunction,
-        interrupts: Interrupts,
-        message: Option<(Message, ApicId)>,
+        allowed: Interrupts,
+        message: Option<(Message, MessageTarget)>,
     ) -> core::result::Result<Self, ConnectError> {
         let mut view = MemoryView::of(buses, function);
         let transport = PciTransport::new::<KernelHal, _>(&mut view, function);
@@ -80,11 +78,11 @@ impl ConnectedDevice {
         let missing = ConnectError::Pci(VirtioPciError::MissingCommonConfig);
         let common = CommonConfig::find(buses, function).ok_or(missing)?;
         let has_vector = message
-            .filter(|_| interrupts >= Interrupts::Msix)
-            .is_some_and(|(message, cpu)| msix::enable(buses, function, message, cpu));
+            .filter(|_| allowed >= Interrupts::Msix)
+            .is_some_and(|(message, target)| msix::enable(buses, function, message, target));
         let interrupt_mode = if has_vector {
             InterruptMode::OwnMessage
-        } else if interrupts >= Interrupts::Intx && !must_be_polled(&mut transport) {
+        } else if allowed >= Interrupts::Intx && !must_be_polled(&mut transport) {
             buses.enable_line(function);
             InterruptMode::SharedLine(buses.irq(function))
         } else {
@@ -98,7 +96,7 @@ impl ConnectedDevice {
     /// Connects to the MMIO device at `place`. Returns `None` if `place` has no device.
     pub(crate) fn on_mmio(
         place: MmioDevice,
-        interrupts: Interrupts,
+        allowed: Interrupts,
         space: &mut AddressSpace,
     ) -> core::result::Result<Option<Self>, ConnectError> {
         let MmioDevice { phys_addr, size, irq } = place;
@@ -116,7 +114,7 @@ impl ConnectedDevice {
         if transport.version() == MmioVersion::Legacy {
             return Err(ConnectError::Legacy);
         }
-        let may_interrupt = interrupts >= Interrupts::Intx;
+        let may_interrupt = allowed >= Interrupts::Intx;
         let interrupt_mode =
             if may_interrupt { InterruptMode::OwnLine(irq) } else { InterruptMode::Polling };
         let transport =
@@ -153,13 +151,13 @@ impl InterruptMode {
         matches!(self, InterruptMode::SharedLine(_) | InterruptMode::OwnLine(_))
     }
 
-    /// Enables the device's interrupt, which ends [`trap::wait_for_interrupt`]. Returns whether the
+    /// Enables the device's interrupt, which ends [`interrupts::wait_for_interrupt`]. Returns whether the
     /// device has an interrupt.
     pub(crate) fn enable(self) -> bool {
         match self {
             InterruptMode::OwnMessage => true,
-            InterruptMode::SharedLine(irq) => trap::enable_shared_line(irq),
-            InterruptMode::OwnLine(irq) => trap::enable_own_line(irq),
+            InterruptMode::SharedLine(irq) => interrupts::enable_shared_line(irq),
+            InterruptMode::OwnLine(irq) => interrupts::enable_own_line(irq),
             InterruptMode::Polling => false,
         }
     }

@@ -7,7 +7,7 @@ use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 /// orderings of their own.
 static MEMORY_FREED: AtomicBool = AtomicBool::new(false);
 
-/// Makes the next [`wait_for_interrupt`](super::trap::wait_for_interrupt) of the boot CPU return
+/// Makes the next [`wait_for_interrupt`](crate::arch::interrupts::wait_for_interrupt) of the boot CPU return
 /// without halting. If the boot CPU is halted already, it wakes at the next timer tick.
 pub(crate) fn wake_reporter() {
     MEMORY_FREED.store(true, Relaxed);

@@ -1,14 +1,14 @@
 //! Binds, checks and unbinds all persistent memory, repeatedly.
 
 use super::{BindError, BindParameters, BoundMemory, check};
-use crate::kernel::clock::Clock;
+use crate::arch::Clock;
+use crate::arch::Console;
 use crate::kernel::descriptors::CheckedDescriptors;
 use crate::kernel::engine::{Engine, online_type};
 use crate::kernel::fatal::{give_up, must};
 use crate::kernel::limits::MAX_DEVICES;
 use crate::kernel::memory::FRAMES;
 use crate::kernel::progress::WATCHDOG;
-use crate::kernel::serial::Serial;
 use hotmem::geometry::{FRAME_SIZE, PAGEBLOCK_FRAMES};
 use hotmem::{Announce, Bytes, NodeId, PfnRange, RegionId, State};
 use hotmem_guest::cmdline::{Namespace, Options};
@@ -27,7 +27,7 @@ pub(in crate::kernel) fn run(
     ranges: &[PersistentRange],
     (clock, options): (&Clock, &Options),
     engine: &mut Engine,
-    report: &mut Report<Serial>,
+    report: &mut Report<Console>,
 ) {
     if ranges.is_empty() {
         give_up("there is no persistent memory");
@@ -106,7 +106,7 @@ impl Device {
         number: usize,
         persistent: &PersistentRange,
         engine: &mut Engine,
-        report: &mut Report<Serial>,
+        report: &mut Report<Console>,
     ) -> Device {
         let region = persistent.range.align_inward(PAGEBLOCK_FRAMES as u64);
         let (addr, size) = (region.start().phys_addr(), region.bytes());
@@ -122,7 +122,7 @@ struct Rounds<'a> {
     parameters: BindParameters,
     clock: &'a Clock,
     options: &'a Options,
-    report: &'a mut Report<Serial>,
+    report: &'a mut Report<Console>,
 }
 
 impl Rounds<'_> {

@@ -1,8 +1,8 @@
 //! Takes memory out of use that machine checks have reported as bad.
 
 use super::Session;
+use crate::arch::take_bad_frame;
 use crate::kernel::fatal::{give_up, must};
-use crate::kernel::machine_check::take_bad_frame;
 use hotmem::{Pfn, PfnRange, Poisoned};
 use hotmem_guest::event::Event;
 

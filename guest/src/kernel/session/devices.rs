@@ -1,6 +1,7 @@
 //! Attaches devices, handles their interrupts, and detaches them.
 
 use super::Session;
+use crate::arch::{MESSAGES, Message, interrupts};
 use crate::kernel::acpi_hotplug::AcpiHotplug;
 use crate::kernel::attached_device::{AttachedDevice, InterruptSource};
 use crate::kernel::balloon::Balloon;
@@ -14,8 +15,6 @@ use crate::kernel::pci::MAX_PORTS;
 use crate::kernel::pinned_memory::PinnedRanges;
 use crate::kernel::progress::{TICKS_WITHOUT_IRQ, WATCHDOG, start_ticking};
 use crate::kernel::transport::ConnectedDevice;
-use crate::kernel::trap::{self, take_messages};
-use crate::kernel::vectors::{MSI_VECTORS, Message};
 use hotmem_guest::event::Event;
 use hotmem_guest::layout::DIRECT_MAP_BYTES;
 use hotmem_guest::slot::Action;
@@ -28,12 +27,12 @@ use virtio_drivers::transport::{DeviceType, Transport};
 /// The messages of devices other than virtio-mem devices.
 const ENTROPY: Message = 16;
 const BALLOON: Message = 17;
-const _: () = assert!(MAX_DEVICES <= ENTROPY as usize && BALLOON < MSI_VECTORS);
+const _: () = assert!(MAX_DEVICES <= ENTROPY as usize && BALLOON < MESSAGES);
 
 impl Session {
     /// Records which devices have interrupted, and unmasks their lines.
     pub(super) fn answer_interrupts(&mut self) {
-        let messages = take_messages();
+        let messages = interrupts::take_messages();
         for (number, attached) in self.devices.iter_mut().enumerate() {
             if let Some(attached) = attached {
                 attached.interrupt.is_pending |= messages >> number & 1 != 0;
@@ -45,7 +44,7 @@ impl Session {
             entropy.message_arrived();
         }
         // Acknowledge the interrupts of all devices, because devices may share a line.
-        trap::answer_lines(|| {
+        interrupts::answer_lines(|| {
             let entropy = self.entropy.as_mut().is_some_and(Entropy::ack_interrupt);
             let balloon = self.balloon.as_mut().is_some_and(Balloon::ack_interrupt);
             let dimms = self.dimms.as_mut().is_some_and(Dimms::ack_interrupt);
@@ -68,9 +67,9 @@ impl Session {
             Some(Balloon::DEVICE_TYPE) => BALLOON,
             _ => ENTROPY,
         };
-        let message = self.cpu.map(|cpu| (message, cpu));
-        let interrupts = self.options.interrupts;
-        let connected = ConnectedDevice::on_pci(&mut self.buses, function, interrupts, message);
+        let message = self.message_target.map(|target| (message, target));
+        let allowed = self.options.interrupts;
+        let connected = ConnectedDevice::on_pci(&mut self.buses, function, allowed, message);
         self.attach(must("virtio", connected), port);
     }
 

@@ -1,6 +1,7 @@
 //! Decides when a run is over, and makes the final checks.
 
 use super::Session;
+use crate::arch::{NextKernel, interrupts};
 use crate::kernel::attached_device::AttachedDevice;
 use crate::kernel::balloon::Balloon;
 use crate::kernel::churn;
@@ -8,8 +9,7 @@ use crate::kernel::descriptors::CheckedDescriptors;
 use crate::kernel::fatal::{give_up, must};
 use crate::kernel::memory::FRAMES;
 use crate::kernel::moving_pages;
-use crate::kernel::next_kernel::NextKernel;
-use crate::kernel::nmi::{self, Nmis};
+use crate::kernel::nmi_statistics::NmiStatistics;
 use crate::kernel::progress::WATCHDOG;
 use crate::kernel::signal::other_cpus;
 use hotmem::Bytes;
@@ -17,7 +17,6 @@ use hotmem_guest::cmdline::ExitWhen;
 use hotmem_guest::event::Event;
 use hotmem_guest::report::Verdict;
 use hotmem_guest::watchdog::Step;
-use x86_64::instructions::interrupts;
 
 impl Session {
     pub(super) fn is_over(&mut self) -> bool {
@@ -54,8 +53,8 @@ impl Session {
                 "frames taken {allocations} times by {cpus} more CPUs, all found as written"
             ));
         }
-        if self.options.nmis {
-            let Nmis { count, in_engine, allocations } = nmi::statistics();
+        if let Some(nmis) = &self.nmis {
+            let NmiStatistics { count, in_engine, allocations } = nmis.statistics();
             let summary = format_args!(
                 "{count} NMIs, {in_engine} of them in an allocation or a free, took frames {allocations} times"
             );

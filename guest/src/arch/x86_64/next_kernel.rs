@@ -6,10 +6,11 @@
 //! loader may add the arguments of an init program after ` -- `. The next kernel gets the same memory map
 //! and modules as this kernel.
 
-use super::boot_memory::LoaderMap;
-use super::memory::{AddressSpace, frames_touched_by, virt};
-use super::signal::other_cpus;
+use super::paging;
 use super::smp::TRAMPOLINE;
+use crate::kernel::boot_memory::LoaderMap;
+use crate::kernel::memory::{AddressSpace, frames_touched_by, virt};
+use crate::kernel::signal::other_cpus;
 use core::arch::{asm, global_asm};
 use core::fmt;
 use hotmem::{Pfn, PfnRange};
@@ -97,7 +98,7 @@ impl NextKernel {
         // SAFETY: the page at `TRAMPOLINE` is RAM that this kernel keeps out of use. The code is
         // shorter than a page.
         unsafe { virt(TRAMPOLINE).copy_from_nonoverlapping(start, end.addr() - start.addr()) };
-        space.restore_identity_map();
+        paging::restore_identity_map(space);
         // SAFETY: the copied code is linked for the address `TRAMPOLINE`, and is mapped there.
         // `Part::new` has checked the parts that the code copies, and no other code of this kernel
         // runs any more.

@@ -1,8 +1,9 @@
 //! Gives double faults and NMIs stacks of their own. If a stack overflows, the page fault cannot be
 //! handled on it, and the CPU reports a double fault. An NMI may arrive however full a stack is.
 
-use super::limits::MAX_CPUS;
 use super::stacks::{self, NMI_STACK_BYTES};
+use crate::kernel::limits::MAX_CPUS;
+use core::convert::Infallible;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use hotmem_guest::cmdline::StackOf;
 use hotmem_guest::to_usize;
@@ -66,7 +67,7 @@ static OVERFLOWS_OTHER_CPUS: AtomicBool = AtomicBool::new(false);
 
 /// Overflows the stack of the calling CPU, which is the first one, or lets the other CPUs overflow
 /// theirs, for a test of the pages below the stacks.
-pub(super) fn plan_overflow(of: Option<StackOf>) {
+pub(crate) fn plan_overflow(of: Option<StackOf>) -> Result<(), Infallible> {
     match of {
         None => {}
         Some(StackOf::FirstCpu) => {
@@ -74,6 +75,7 @@ pub(super) fn plan_overflow(of: Option<StackOf>) {
         }
         Some(StackOf::OtherCpu) => OVERFLOWS_OTHER_CPUS.store(true, Relaxed),
     }
+    Ok(())
 }
 
 /// Overflows the stack of the calling CPU, which is not the first one, if that is planned.

@@ -1,12 +1,29 @@
 //! Flushes the TLBs of all CPUs.
 
 use super::lapic;
-use super::signal::{Signal, other_cpus};
 use super::vectors;
+use crate::kernel::signal::{Signal, other_cpus};
+use hotmem_pgtable::x86_64::Format;
+use hotmem_pgtable::{Flush, Flusher, VirtRange};
 use x86_64::instructions::tlb;
 
 /// The request to the other CPUs to flush their TLBs.
 static FLUSH: Signal = Signal::new();
+
+/// Flushes the TLBs of all CPUs after changes of page tables.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FlushAll;
+
+impl Flusher for FlushAll {
+    type Format = Format;
+
+    fn flush(&mut self, _: Flush) {
+        flush_all();
+    }
+
+    #[inline]
+    fn publish(&mut self, _: VirtRange) {}
+}
 
 /// Flushes the TLBs of all CPUs. Interrupts the other CPUs, so that each flushes its own TLB.
 pub(crate) fn flush_all() {

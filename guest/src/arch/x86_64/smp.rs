@@ -1,19 +1,19 @@
 //! Starts the other CPUs by INIT and SIPI (Intel SDM volume 3, 9.4.4).
 
-use super::churn;
 use super::clock::Clock;
+use super::cpu_number;
 use super::flush::flush_all;
 use super::image;
 use super::lapic::{self, Ipi, LocalApic};
-use super::limits::MAX_CPUS;
 use super::machine_check;
-use super::memory::{AddressSpace, virt};
-use super::page_faults;
-use super::signal::{other_cpus, set_other_cpus};
+use super::paging;
 use super::stacks::{StackError, Stacks};
 use super::task_state;
-use super::this_cpu::set_number;
 use super::trap;
+use crate::kernel::limits::MAX_CPUS;
+use crate::kernel::memory::{AddressSpace, virt};
+use crate::kernel::run_other_cpu;
+use crate::kernel::signal::{other_cpus, set_other_cpus};
 use core::arch::global_asm;
 use core::fmt;
 use core::sync::atomic::{
@@ -42,6 +42,8 @@ const START_TIMEOUT_US: u64 = 60_000_000;
 
 /// The reason why a CPU could not be started.
 pub(crate) enum StartError {
+    /// The CPU that boots has no local APIC, by which it would start the others.
+    NoLocalApic,
     /// The CPU gets no stack.
     Stack(StackError),
     /// The CPU with this APIC ID does not start.
@@ -50,28 +52,28 @@ pub(crate) enum StartError {
     NoOtherCpu,
 }
 
-/// Starts all other CPUs. They run [`page_faults::run`] if [`page_faults::begin`] was called, and
-/// [`churn::run`] otherwise.
+/// Starts the other CPUs with these IDs of their local APICs. They run [`run_other_cpu`].
 pub(crate) fn start_others(
-    apic: &LocalApic,
-    apic_ids: &[u8],
+    apic_ids: &[u64],
     clock: &Clock,
     space: &mut AddressSpace,
 ) -> Result<(), StartError> {
+    let apic = LocalApic::get().ok_or(StartError::NoLocalApic)?;
     let (start, end) = (&raw const ap_start, &raw const ap_end);
     let len = end.addr() - start.addr();
     // SAFETY: the page at `TRAMPOLINE` is mapped, and nothing uses it after the loader's tables
     // were read. The code is shorter than a page.
     unsafe { virt(TRAMPOLINE).copy_from_nonoverlapping(start, len) };
     let mut stacks = Stacks::open(space);
-    space.restore_identity_map();
+    paging::restore_identity_map(space);
     let own_id = apic.id();
-    for &id in apic_ids.iter().filter(|&&id| u32::from(id) != own_id).take(MAX_CPUS - 1) {
+    let ids = apic_ids.iter().filter_map(|&id| u8::try_from(id).ok());
+    for id in ids.filter(|&id| u32::from(id) != own_id).take(MAX_CPUS - 1) {
         let number = other_cpus() + 1;
         let stack_end = stacks.add(number).map_err(StartError::Stack)?;
         start_one(apic, id, number, stack_end, clock)?;
     }
-    space.drop_identity_map();
+    paging::drop_identity_map(space);
     flush_all();
     if other_cpus() == 0 { Err(StartError::NoOtherCpu) } else { Ok(()) }
 }
@@ -108,17 +110,14 @@ fn start_one(
 /// Runs another CPU. The trampoline calls this function on the stack of that CPU.
 extern "C" fn ap_main(number: u64) -> ! {
     let number = to_usize(number);
-    set_number(number);
+    cpu_number::set(number);
     trap::load();
     machine_check::enable();
     lapic::enable_on_this_cpu();
     interrupts::enable();
     task_state::overflow_if_planned();
     ARRIVED.store(number, Release);
-    if page_faults::is_planned() {
-        page_faults::run(number)
-    }
-    churn::run(number)
+    run_other_cpu(number)
 }
 
 unsafe extern "C" {
@@ -200,6 +199,7 @@ ap_high:
 impl fmt::Display for StartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            StartError::NoLocalApic => f.write_str("there is no local APIC to start CPUs by"),
             StartError::Stack(error) => error.fmt(f),
             StartError::NotStarted(id) => write!(f, "the CPU with APIC ID {id} does not start"),
             StartError::NoOtherCpu => f.write_str("there is no other CPU"),

@@ -3,19 +3,18 @@
 //! that the kernel can survive. An interrupt only sets a flag,
 //! or flushes a CPU's TLB. If `hotmem.nmis` is on, NMIs allocate and free memory.
 
-use super::fatal::give_up;
+use super::cpu_number::cpu_number;
 use super::flush::answer_flush;
-use super::progress::WATCHDOG;
-use super::this_cpu::ThisCpu;
-use super::vectors::{FIRST_MSI_VECTOR, FLUSH, MSI_VECTORS, TICK};
-use super::{image, lapic, machine_check, moving_pages, nmi, pic, pit, stacks, task_state, wakeup};
+use super::vectors::{FIRST_MESSAGE_VECTOR, FLUSH, TICK};
+use super::{image, interrupts, lapic, machine_check, nmi, pic, pit, stacks, task_state};
+use crate::kernel::fatal::give_up;
+use crate::kernel::moving_pages;
+use crate::kernel::progress;
 use core::arch::global_asm;
-use core::sync::atomic::{AtomicU16, AtomicU32, Ordering::Relaxed};
-use hotmem::Platform;
 use hotmem_guest::to_usize;
 use spin::Once;
 use x86_64::VirtAddr;
-use x86_64::instructions::{interrupts, tables};
+use x86_64::instructions::tables;
 use x86_64::registers::control::Cr2;
 use x86_64::structures::DescriptorTablePointer;
 
@@ -24,20 +23,6 @@ const DOUBLE_FAULT: usize = 8;
 const PAGE_FAULT: u64 = 14;
 const MACHINE_CHECK: u8 = 18;
 const VECTORS: usize = TICK as usize + 1;
-
-/// A bit for each IRQ that is enabled for a device.
-static ENABLED_LINES: AtomicU16 = AtomicU16::new(0);
-/// A bit for each IRQ that was raised. The handler sets it and [`answer_lines`] clears it on the
-/// same CPU, so no order is needed.
-static RAISED_LINES: AtomicU16 = AtomicU16::new(0);
-/// A bit for each message-signalled interrupt that has arrived; [`take_messages`] clears it.
-static MESSAGES_ARRIVED: AtomicU32 = AtomicU32::new(0);
-/// The number of consecutive stray interrupts, which no device of this kernel has raised.
-static STRAY_COUNT: AtomicU16 = AtomicU16::new(0);
-
-/// The number of consecutive stray interrupts after which the line stays masked, so that another
-/// device on a shared line cannot keep the CPU busy.
-const MAX_STRAY: u16 = 16;
 
 /// An interrupt gate of a 64-bit IDT (Intel SDM volume 3, 6.14.1).
 #[derive(Clone, Copy)]
@@ -73,64 +58,9 @@ pub(crate) fn load() {
     });
     let limit = u16::try_from(size_of_val(gates) - 1).unwrap_or(u16::MAX);
     let base = VirtAddr::from_ptr(gates);
-    task_state::load(ThisCpu.cpu());
+    task_state::load(cpu_number());
     // SAFETY: `gates` is static, and each gate points to one of the stubs below.
     unsafe { tables::lidt(&DescriptorTablePointer { limit, base }) }
-}
-
-/// Enables the IRQ of a PCI device. Also enables all level-triggered IRQs, which firmware has set
-/// up for PCI, because some firmware reports a wrong IRQ. Returns whether any IRQ was enabled.
-pub(crate) fn enable_shared_line(irq: Option<u8>) -> bool {
-    enable_lines(irq.map_or(0, irq_bit) | pic::level_triggered())
-}
-
-/// Enables an IRQ that only one device uses. Returns whether the IRQ is available.
-pub(crate) fn enable_own_line(irq: u8) -> bool {
-    enable_lines(irq_bit(irq))
-}
-
-fn enable_lines(lines: u16) -> bool {
-    let lines = if pic::exists() { lines & pic::FREE_LINES } else { 0 };
-    ENABLED_LINES.fetch_or(lines, Relaxed);
-    pic::unmask_all(lines);
-    lines != 0
-}
-
-fn irq_bit(irq: u8) -> u16 {
-    1u16.checked_shl(irq.into()).unwrap_or(0)
-}
-
-/// Returns a bit for each message-signalled interrupt that has arrived since the last call.
-pub(crate) fn take_messages() -> u32 {
-    MESSAGES_ARRIVED.swap(0, Relaxed)
-}
-
-/// Handles the IRQs that were raised since the last call. `acknowledge_devices` reads each device's
-/// interrupt status, and returns whether any device had interrupted. The IRQs are unmasked after
-/// that, because a device asserts its line until its status is read.
-pub(crate) fn answer_lines(acknowledge_devices: impl FnOnce() -> bool) {
-    let raised = RAISED_LINES.swap(0, Relaxed);
-    if raised == 0 {
-        return;
-    }
-    let stray = if acknowledge_devices() { 0 } else { STRAY_COUNT.load(Relaxed).saturating_add(1) };
-    STRAY_COUNT.store(stray, Relaxed);
-    if stray < MAX_STRAY {
-        pic::unmask_all(raised);
-    }
-}
-
-/// Halts until a device interrupts or the timer ticks. Does not halt if an interrupt is pending.
-pub(crate) fn wait_for_interrupt() {
-    interrupts::disable();
-    let memory_was_freed = wakeup::take_memory_freed();
-    if memory_was_freed || RAISED_LINES.load(Relaxed) != 0 || MESSAGES_ARRIVED.load(Relaxed) != 0 {
-        interrupts::enable();
-    } else {
-        // No interrupt is lost between `sti` and `hlt`, because `sti` takes effect only after the
-        // instruction that follows it.
-        interrupts::enable_and_hlt();
-    }
 }
 
 impl Gate {
@@ -150,42 +80,30 @@ impl Gate {
 
 extern "C" fn handle_trap(frame: &TrapFrame) {
     let vector = u8::try_from(frame.vector).unwrap_or(0);
-    if vector == NMI && nmi::handle(ThisCpu.cpu()) {
+    if vector == NMI && nmi::handle(cpu_number()) {
         return;
     }
     if vector == MACHINE_CHECK {
         return machine_check::handle();
     }
     if vector == FLUSH {
-        answer_flush(ThisCpu.cpu());
+        answer_flush(cpu_number());
         return lapic::end_of_interrupt();
     }
     if vector == TICK {
         lapic::end_of_interrupt();
-        return tick();
+        return progress::tick();
     }
-    if let Some(message) = vector.checked_sub(FIRST_MSI_VECTOR) {
-        MESSAGES_ARRIVED.fetch_or(1 << (message % MSI_VECTORS), Relaxed);
+    if let Some(message) = vector.checked_sub(FIRST_MESSAGE_VECTOR) {
+        interrupts::message_arrived(message);
         return lapic::end_of_interrupt();
     }
     let Some(irq) = vector.checked_sub(pic::FIRST_VECTOR) else { return handle_exception(frame) };
     if irq == pit::IRQ {
         pic::end_of_interrupt(irq);
-        tick();
-    } else if let line = 1u16 << irq
-        && ENABLED_LINES.load(Relaxed) & line != 0
-    {
-        pic::mask(irq);
-        pic::end_of_interrupt(irq);
-        RAISED_LINES.fetch_or(line, Relaxed);
-    }
-    // Any other IRQ is masked, so its interrupt was spurious, and needs no end of interrupt.
-}
-
-/// Handles a tick of the timer.
-fn tick() {
-    if WATCHDOG.tick().is_some() {
-        give_up("watchdog: no progress");
+        progress::tick();
+    } else {
+        interrupts::line_raised(irq);
     }
 }
 

@@ -1,7 +1,8 @@
 //! Drives the local APIC, which starts and interrupts other CPUs, delivers NMIs and the interrupts
 //! of the 8259s, and has a timer for machines without an 8254. Minimal firmware has not enabled their delivery.
 
-use super::{pic, vectors};
+use super::pic;
+use super::vectors::{self, Message, message_vector};
 use core::arch::asm;
 use core::ptr::NonNull;
 use spin::Once;
@@ -81,6 +82,11 @@ pub(crate) enum Ipi {
 }
 
 impl LocalApic {
+    /// Returns the local APIC, if [`open`](Self::open) has found one.
+    pub(super) fn get() -> Option<&'static Self> {
+        LOCAL.get()
+    }
+
     /// Finds the local APIC. `map` maps the registers, given their physical address and size.
     /// Returns `None` if the local APIC is disabled; the 8259s then interrupt the CPU directly.
     pub(crate) fn open<E>(
@@ -116,12 +122,6 @@ impl LocalApic {
     /// Returns the number of counts since [`start_countdown`](Self::start_countdown).
     pub(crate) fn counts_elapsed(&self) -> u32 {
         u32::MAX - self.read(CURRENT_COUNT)
-    }
-
-    /// Returns the APIC's ID as a destination of messages, or `None` if the ID has more than 8
-    /// bits.
-    pub(crate) fn message_id(&self) -> Option<ApicId> {
-        u8::try_from(self.id()).ok().map(ApicId)
     }
 
     /// Returns the APIC's ID.
@@ -229,9 +229,16 @@ pub(crate) fn end_of_interrupt() {
 }
 
 impl ApicId {
-    /// Returns the address to which messages to this CPU are written (Intel SDM volume 3, 11.11.1).
-    pub(crate) fn message_address(self) -> u32 {
-        0xfee0_0000 | u32::from(self.0) << 12
+    /// Returns the calling CPU as a destination of messages, or `None` if it has no local APIC or the
+    /// APIC's ID has more than 8 bits.
+    pub(crate) fn this_cpu() -> Option<Self> {
+        u8::try_from(LocalApic::get()?.id()).ok().map(ApicId)
+    }
+
+    /// Returns the address to which the device writes, and the data that it writes, to interrupt this
+    /// CPU by the message (Intel SDM volume 3, 11.11).
+    pub(crate) fn address_and_data(self, message: Message) -> (u64, u32) {
+        (0xfee0_0000 | u64::from(self.0) << 12, message_vector(message).into())
     }
 }
 

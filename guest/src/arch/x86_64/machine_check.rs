@@ -1,6 +1,6 @@
 //! Takes machine checks, and hands the frames that they report as bad to the main loop.
 
-use super::fatal::give_up;
+use crate::kernel::fatal::give_up;
 use core::arch::x86_64::__cpuid;
 use core::sync::atomic::{
     AtomicU64,

@@ -1,8 +1,8 @@
 //! Ends the run on a CPU without a 64-bit mode: 32-bit code reports this and ends the machine.
 
+use super::console::{BASE, FIFO_CONTROL, LINE_CONTROL, LINE_STATUS, TRANSMITTER_EMPTY};
 use super::exit::{ACPI_SLEEP, DEBUG_EXIT, FAIL, KEYBOARD, RESET, SOFT_OFF};
-use super::serial::{BASE, FIFO_CONTROL, LINE_CONTROL, LINE_STATUS, TRANSMITTER_EMPTY};
-use super::{image, serial};
+use super::{console, image};
 use core::arch::global_asm;
 
 // Writes a report and ends the machine, as `report` and `exit` do in 64-bit code. The boot code
@@ -33,7 +33,7 @@ no_long_mode:
 2:  inb %dx, %al
     testb ${empty}, %al
     jz 2b
-    movw ${serial}, %dx
+    movw ${console}, %dx
     outsb
     loop 1b
     movl ${fail}, %eax
@@ -50,11 +50,11 @@ no_long_mode:
     .code64
     "#,
     base = const image::KERNEL_BASE,
-    serial = const BASE,
-    interrupts = const serial::INTERRUPTS,
-    frame = const serial::EIGHT_BITS,
+    console = const BASE,
+    interrupts = const console::INTERRUPTS,
+    frame = const console::EIGHT_BITS,
     line_control = const LINE_CONTROL,
-    fifos = const serial::FIFOS_ON,
+    fifos = const console::FIFOS_ON,
     fifo_control = const FIFO_CONTROL,
     line_status = const LINE_STATUS,
     empty = const TRANSMITTER_EMPTY,

@@ -1,8 +1,10 @@
 //! Handles non-maskable interrupts: each allocates frames, fills them, checks them and frees them,
 //! even if the NMI has interrupted an allocation or a free.
 
-use super::churn::{self, allocate_filled, check_and_free};
-use super::limits::MAX_CPUS;
+use crate::kernel::churn::{self, allocate_filled, check_and_free};
+use crate::kernel::limits::MAX_CPUS;
+use crate::kernel::nmi_statistics::NmiStatistics;
+use core::convert::Infallible;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use hotmem::{AllocRequest, PfnRange};
 use hotmem_guest::pattern;
@@ -17,30 +19,26 @@ static NMIS: AtomicU64 = AtomicU64::new(0);
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 static IN_ENGINE: AtomicU64 = AtomicU64::new(0);
 
-/// The statistics of the NMIs.
-pub(crate) struct Nmis {
-    /// The number of NMIs.
-    pub(crate) count: u64,
-    /// The number of NMIs that interrupted an allocation or a free.
-    pub(crate) in_engine: u64,
-    /// The number of allocations.
-    pub(crate) allocations: u64,
-}
+/// NMIs that allocate and free frames.
+pub(crate) struct Nmis(());
 
-/// Makes NMIs allocate and free frames from now on.
-pub(crate) fn start() {
-    ENABLED.store(true, Relaxed);
-}
+impl Nmis {
+    /// Makes NMIs allocate and free frames from now on.
+    pub(crate) fn start() -> Result<Self, Infallible> {
+        ENABLED.store(true, Relaxed);
+        Ok(Nmis(()))
+    }
 
-/// Returns the statistics of the NMIs.
-pub(crate) fn statistics() -> Nmis {
-    let [count, in_engine, allocations] =
-        [&NMIS, &IN_ENGINE, &ALLOCATIONS].map(|count| count.load(Relaxed));
-    Nmis { count, in_engine, allocations }
+    /// Returns the statistics of the NMIs.
+    pub(crate) fn statistics(&self) -> NmiStatistics {
+        let [count, in_engine, allocations] =
+            [&NMIS, &IN_ENGINE, &ALLOCATIONS].map(|count| count.load(Relaxed));
+        NmiStatistics { count, in_engine, allocations }
+    }
 }
 
 /// Handles an NMI. Returns false if the run expects no NMIs.
-pub(crate) fn handle(cpu: usize) -> bool {
+pub(super) fn handle(cpu: usize) -> bool {
     if !ENABLED.load(Relaxed) {
         return false;
     }

@@ -20,12 +20,12 @@ pub(super) const TRANSMITTER_EMPTY: u8 = 1 << 5;
 const FIFO_BYTES: usize = 16;
 
 /// A writer to the port. It sends whole lines, which needs fewer VM exits than single bytes.
-pub(crate) struct Serial {
+pub(crate) struct Console {
     line: [u8; 256],
     len: usize,
 }
 
-impl Serial {
+impl Console {
     /// Sets the port up: 8 data bits, no parity, 1 stop bit, FIFOs on, no interrupts. Does not set
     /// the speed, because virtual ports have none.
     pub(crate) fn open() -> Self {
@@ -39,9 +39,9 @@ impl Serial {
         Self::new()
     }
 
-    /// Makes another writer to the port that [`Serial::open`] has set up.
+    /// Makes another writer to the port that [`Console::open`] has set up.
     pub(crate) fn new() -> Self {
-        Serial { line: [0; 256], len: 0 }
+        Console { line: [0; 256], len: 0 }
     }
 
     fn flush(&mut self) {
@@ -67,7 +67,7 @@ impl Serial {
     }
 }
 
-impl fmt::Write for Serial {
+impl fmt::Write for Console {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         for byte in text.bytes() {
             self.line[self.len] = byte;

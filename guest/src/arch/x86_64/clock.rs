@@ -1,10 +1,10 @@
 //! Measures time by the CPU's time-stamp counter (TSC), whose frequency it determines.
 
+use super::io_port::IoPort;
 use super::lapic::{self, LocalApic};
 use super::pit;
 use core::arch::x86_64::{__cpuid, _rdtsc};
 use core::fmt;
-use x86_64::instructions::port::Port;
 
 /// A TSC whose frequency is not known yet.
 #[derive(Clone, Copy)]
@@ -21,15 +21,13 @@ pub(crate) struct Clock {
     hz: u64,
 }
 
-/// Timers of known frequency, in the order in which they are used.
+/// Timers of known frequency, in the order in which they are used. The last one is the local APIC's.
 #[derive(Clone, Copy)]
-pub(crate) struct Timers<'a> {
+pub(crate) struct Timers {
     /// The number of ticks in a second of channel 0 of the 8254, if it ticks.
     pub(crate) ticks: Option<u32>,
     /// The port of ACPI's power-management timer, if there is one.
-    pub(crate) pm_timer: Option<u16>,
-    /// The local APIC, if there is one. Its timer must be unused.
-    pub(crate) apic: Option<&'a LocalApic>,
+    pub(crate) pm_timer: Option<IoPort>,
 }
 
 /// Neither the CPU nor a timer yields the TSC frequency.
@@ -64,21 +62,20 @@ impl Stopwatch {
     /// Determines the TSC frequency from CPUID. If CPUID does not give it, uses the 8254's
     /// countdown, which `start` has begun so that boot need not wait for it. If there is no
     /// countdown, uses the first of `timers`.
-    pub(crate) fn calibrate(self, timers: Timers<'_>) -> Result<Clock, UnknownSpeed> {
-        let hz = match (speed_by_cpuid(), timers) {
-            (Some(hz), _) => hz,
-            (None, _) if pit::has_countdown() => measure(self)?,
-            (None, Timers { ticks: Some(ticks), .. }) => {
-                measure_by_ticks(pit::counts_per_tick(ticks))?
-            }
-            (None, Timers { pm_timer: Some(port), .. }) => {
+    pub(crate) fn calibrate(self, timers: Timers) -> Result<Clock, UnknownSpeed> {
+        let Timers { ticks, pm_timer } = timers;
+        let hz = match (speed_by_cpuid(), ticks, pm_timer, LocalApic::get()) {
+            (Some(hz), ..) => hz,
+            (None, ..) if pit::has_countdown() => measure(self)?,
+            (None, Some(ticks), ..) => measure_by_ticks(pit::counts_per_tick(ticks))?,
+            (None, None, Some(port), _) => {
                 measure_by_counter(|| pm_timer_counts(port), PM_TIMER_MASK, PM_TIMER_HZ)?
             }
-            (None, Timers { apic: Some(apic), .. }) => {
+            (None, None, None, Some(apic)) => {
                 apic.start_countdown();
                 measure_by_counter(|| apic.counts_elapsed(), u32::MAX, lapic::TIMER_HZ)?
             }
-            _ => return Err(UnknownSpeed),
+            (None, None, None, None) => return Err(UnknownSpeed),
         };
         Ok(Clock { start_tsc: self.start_tsc, hz })
     }
@@ -161,9 +158,9 @@ fn measure_by_counter(
     Err(UnknownSpeed)
 }
 
-fn pm_timer_counts(port: u16) -> u32 {
+fn pm_timer_counts(port: IoPort) -> u32 {
     // SAFETY: the firmware names the port, and reading the timer has no effect.
-    unsafe { Port::new(port).read() }
+    unsafe { port.read_u32() }
 }
 
 /// Accumulates the counts of channel 0 of the 8254.

@@ -3,10 +3,12 @@
 //! A CPU has two stacks: one for NMIs, which may arrive however full the other one is, and one for
 //! everything else. The page below a stack is not mapped, so an overflow faults.
 
+use super::flush::FlushAll;
 use super::image::STACK_BYTES;
-use super::limits::MAX_CPUS;
-use super::memory::{AddressSpace, FlushAll, alloc_frames, supported};
-use super::take_once::TakeOnce;
+use super::paging::supported;
+use crate::kernel::limits::MAX_CPUS;
+use crate::kernel::memory::{AddressSpace, alloc_frames};
+use crate::kernel::take_once::TakeOnce;
 use core::fmt;
 use hotmem::{AllocError, AllocRequest};
 use hotmem_directmap::{Attributes, PAGE_BYTES, Window, WindowError};

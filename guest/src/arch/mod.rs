@@ -1,0 +1,29 @@
+//! What the kernel needs from the processor's architecture. The rest of the kernel names no
+//! architecture: it uses the items below, which each architecture provides.
+//!
+//! | item | contents |
+//! |---|---|
+//! | `image` | where the image, the boot mapping and the loader's memory lie; physical addresses of the image |
+//! | `paging` | the boot code's page tables, and what the processor's tables allow |
+//! | `FlushAll`, `flush_all`, `answer_flush` | TLB flushes of all CPUs |
+//! | `start_first_cpu`, `start_others`, `cpu_number` | CPUs |
+//! | `Stopwatch`, `Clock`, `Timers`, `tick_at` | time |
+//! | `open_interrupts`, `interrupts` | interrupts of timers and of devices, and halting until one arrives |
+//! | `Message`, `MESSAGES`, `MessageTarget` | message-signalled interrupts |
+//! | `IoPort` | registers of devices outside of memory; there may be none |
+//! | `Console`, `exit` | the report's way out, and the machine's end |
+//! | `NextKernel`, `Nmis`, `plan_overflow`, `take_bad_frame` | abilities that an architecture may lack |
+//!
+//! An architecture without an ability has a type without values or returns an error in its place, so
+//! that a run that asks for the ability ends and says why.
+
+#[cfg(target_arch = "x86_64")]
+mod x86_64;
+#[cfg(target_arch = "x86_64")]
+use x86_64 as this;
+
+pub(crate) use this::{
+    Clock, Console, FlushAll, IoPort, MESSAGES, Message, MessageTarget, NextKernel, Nmis,
+    Stopwatch, Timers, answer_flush, cpu_number, exit, flush_all, image, interrupts,
+    open_interrupts, paging, plan_overflow, start_first_cpu, start_others, take_bad_frame, tick_at,
+};

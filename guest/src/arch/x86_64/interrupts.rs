@@ -1,0 +1,111 @@
+//! Interrupts of devices: records those that have arrived, and waits for the next one.
+
+use super::vectors::{FLUSH, MESSAGES, Message};
+use super::{lapic, pic};
+use crate::kernel::wakeup;
+use core::sync::atomic::{AtomicU16, AtomicU32, Ordering::Relaxed};
+use x86_64::instructions::interrupts;
+
+/// A bit for each IRQ that is enabled for a device.
+static ENABLED_LINES: AtomicU16 = AtomicU16::new(0);
+/// A bit for each IRQ that was raised. The handler sets it and [`answer_lines`] clears it on the
+/// same CPU, so no order is needed.
+static RAISED_LINES: AtomicU16 = AtomicU16::new(0);
+/// A bit for each message-signalled interrupt that has arrived; [`take_messages`] clears it.
+static MESSAGES_ARRIVED: AtomicU32 = AtomicU32::new(0);
+/// The number of consecutive stray interrupts, which no device of this kernel has raised.
+static STRAY_COUNT: AtomicU16 = AtomicU16::new(0);
+
+/// The number of consecutive stray interrupts after which the line stays masked, so that another
+/// device on a shared line cannot keep the CPU busy.
+const MAX_STRAY: u16 = 16;
+
+/// Enables the IRQ of a PCI device. Also enables all level-triggered IRQs, which firmware has set
+/// up for PCI, because some firmware reports a wrong IRQ. Returns whether any IRQ was enabled.
+pub(crate) fn enable_shared_line(irq: Option<u8>) -> bool {
+    enable_lines(irq.map_or(0, irq_bit) | pic::level_triggered())
+}
+
+/// Enables an IRQ that only one device uses. Returns whether the IRQ is available.
+pub(crate) fn enable_own_line(irq: u8) -> bool {
+    enable_lines(irq_bit(irq))
+}
+
+fn enable_lines(lines: u16) -> bool {
+    let lines = if pic::exists() { lines & pic::FREE_LINES } else { 0 };
+    ENABLED_LINES.fetch_or(lines, Relaxed);
+    pic::unmask_all(lines);
+    lines != 0
+}
+
+fn irq_bit(irq: u8) -> u16 {
+    1u16.checked_shl(irq.into()).unwrap_or(0)
+}
+
+/// Returns a bit for each message-signalled interrupt that has arrived since the last call.
+pub(crate) fn take_messages() -> u32 {
+    MESSAGES_ARRIVED.swap(0, Relaxed)
+}
+
+/// Handles the IRQs that were raised since the last call. `acknowledge_devices` reads each device's
+/// interrupt status, and returns whether any device had interrupted. The IRQs are unmasked after
+/// that, because a device asserts its line until its status is read.
+pub(crate) fn answer_lines(acknowledge_devices: impl FnOnce() -> bool) {
+    let raised = RAISED_LINES.swap(0, Relaxed);
+    if raised == 0 {
+        return;
+    }
+    let stray = if acknowledge_devices() { 0 } else { STRAY_COUNT.load(Relaxed).saturating_add(1) };
+    STRAY_COUNT.store(stray, Relaxed);
+    if stray < MAX_STRAY {
+        pic::unmask_all(raised);
+    }
+}
+
+/// Halts until a device interrupts or the timer ticks. Does not halt if an interrupt is pending.
+pub(crate) fn wait_for_interrupt() {
+    halt_unless(|| {
+        wakeup::take_memory_freed()
+            || RAISED_LINES.load(Relaxed) != 0
+            || MESSAGES_ARRIVED.load(Relaxed) != 0
+    });
+}
+
+/// Halts until an interrupt arrives, unless there is `work` already. An interrupt that arrives after
+/// `work` was asked ends the halt.
+pub(crate) fn halt_unless(work: impl FnOnce() -> bool) {
+    interrupts::disable();
+    if work() {
+        interrupts::enable();
+    } else {
+        // No interrupt is lost between `sti` and `hlt`, because `sti` takes effect only after the
+        // instruction that follows it.
+        interrupts::enable_and_hlt();
+    }
+}
+
+/// Disables the interrupts of the calling CPU.
+pub(crate) fn disable() {
+    interrupts::disable();
+}
+
+/// Interrupts all other CPUs, which ends their halt.
+pub(crate) fn interrupt_others() {
+    lapic::interrupt_others(FLUSH);
+}
+
+/// Records a message. The handler of its vector calls this.
+pub(super) fn message_arrived(message: Message) {
+    MESSAGES_ARRIVED.fetch_or(1 << (message % MESSAGES), Relaxed);
+}
+
+/// Records that an IRQ was raised, and masks it. The handler of its vector calls this.
+pub(super) fn line_raised(irq: u8) {
+    let line = irq_bit(irq);
+    if ENABLED_LINES.load(Relaxed) & line != 0 {
+        pic::mask(irq);
+        pic::end_of_interrupt(irq);
+        RAISED_LINES.fetch_or(line, Relaxed);
+    }
+    // Any other IRQ is masked, so its interrupt was spurious, and needs no end of interrupt.
+}

@@ -1,0 +1,69 @@
+//! x86-64: entered by PVH in 32-bit mode. Interrupts come by 8259s, by messages to the local APIC, or
+//! both.
+
+mod clock;
+mod console;
+mod cpu32;
+mod cpu_number;
+mod entry;
+mod exit;
+mod flush;
+pub(crate) mod image;
+pub(crate) mod interrupts;
+mod io_port;
+mod lapic;
+mod machine_check;
+mod next_kernel;
+mod nmi;
+pub(crate) mod paging;
+mod pic;
+mod pit;
+mod smp;
+mod stacks;
+mod task_state;
+mod trap;
+mod vectors;
+
+pub(crate) use clock::{Clock, Stopwatch, Timers};
+pub(crate) use console::Console;
+pub(crate) use cpu_number::cpu_number;
+pub(crate) use exit::exit;
+pub(crate) use flush::{FlushAll, answer_flush, flush_all};
+pub(crate) use io_port::IoPort;
+pub(crate) use lapic::ApicId as MessageTarget;
+pub(crate) use machine_check::take_bad_frame;
+pub(crate) use next_kernel::NextKernel;
+pub(crate) use nmi::Nmis;
+pub(crate) use smp::start_others;
+pub(crate) use task_state::plan_overflow;
+pub(crate) use vectors::{MESSAGES, Message};
+
+use crate::kernel::memory::{AddressSpace, MapError};
+use hotmem_directmap::Caching;
+use lapic::LocalApic;
+
+/// Handles exceptions and interrupts of the first CPU from now on.
+pub(crate) fn start_first_cpu() {
+    cpu_number::set(0);
+    trap::load();
+    machine_check::enable();
+    pic::remap();
+    pic::unmask(pit::IRQ);
+    ::x86_64::instructions::interrupts::enable();
+}
+
+/// Finds the local APIC, if there is one.
+pub(crate) fn open_interrupts(space: &mut AddressSpace) -> Result<(), MapError> {
+    let registers = |phys_addr, len| space.map_bytes(phys_addr, len, Caching::Uncached);
+    if let Some(apic) = LocalApic::open(registers)? {
+        apic.pass_on_pic_interrupts_and_nmis();
+    }
+    Ok(())
+}
+
+/// Makes a timer interrupt the first CPU `per_second` times a second: the 8254 if it can interrupt,
+/// and otherwise the timer of the local APIC, after [`open_interrupts`]. Returns whether there is
+/// a timer.
+pub(crate) fn tick_at(per_second: u32) -> bool {
+    pic::exists() && pit::tick_at(per_second) || lapic::tick_at(per_second)
+}
