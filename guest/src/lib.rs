@@ -5,8 +5,10 @@
 
 pub mod cmdline;
 pub mod descriptor;
+pub mod device_tree;
 pub mod elf;
 pub mod event;
+pub mod fixed_list;
 pub mod frame_words;
 pub mod layout;
 pub mod machine_check;

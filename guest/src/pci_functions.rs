@@ -44,7 +44,7 @@ mod tests {
     #[test]
     fn a_device_whose_registers_all_read_as_ones_or_zeros_does_not_exist() {
         for word in [u32::MAX, 0, 0xffff] {
-            assert_eq!(found(|_, _| word), [], "{word:#x}");
+            assert!(found(|_, _| word).is_empty(), "{word:#x}");
         }
     }
 
@@ -63,6 +63,6 @@ mod tests {
         };
         assert_eq!(found(read), [0, 3, 7]);
         // Without function 0 there is no device.
-        assert_eq!(found(|function, offset| read(function + 1, offset)), []);
+        assert!(found(|function, offset| read(function + 1, offset)).is_empty());
     }
 }

@@ -1,0 +1,165 @@
+//! Reads from a flattened device tree what the kernel must know of the machine.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `device_tree.rs` | the description of the machine |
+//! | `device_tree/early.rs` | the devices by which the kernel reports errors of the tree |
+//! | `device_tree/pci.rs` | the host bridge of PCI |
+//! | `device_tree/node.rs` | nodes and their properties |
+//!
+//! A tree is malformed if a node that the kernel reads is malformed. Devices behind a bus that
+//! translates addresses are not found.
+
+mod early;
+mod node;
+mod pci;
+#[cfg(test)]
+mod tests;
+
+pub use early::{EarlyDevices, PowerCalls};
+pub use node::Range;
+pub use pci::PciHost;
+
+use crate::fixed_list::{FixedList, ListFull};
+use core::fmt;
+use deforest::blob::Devicetree;
+use deforest::fallible_iterator::FallibleIterator;
+use node::{Node, walk};
+
+/// The magic number at the start of a tree, which is big-endian.
+pub const MAGIC: u32 = 0xd00d_feed;
+/// The offset of the tree's size, which is big-endian and counts bytes.
+pub const SIZE_OFFSET: usize = 4;
+
+/// The maximal number of ranges of RAM, and of ranges in use.
+pub const MAX_RANGES: usize = 32;
+/// The maximal number of CPUs. The others are counted, and not used.
+pub const MAX_CPUS: usize = 64;
+
+/// The description of a machine.
+#[derive(Clone, Debug)]
+pub struct DeviceTree<'t> {
+    /// The kernel's command line, without the zero at its end.
+    pub command_line: &'t [u8],
+    /// The RAM.
+    pub ram: FixedList<Range, MAX_RANGES>,
+    /// The parts of RAM that the kernel must not use. The tree itself is not among them.
+    pub in_use: FixedList<Range, MAX_RANGES>,
+    /// The number of CPUs that can be started.
+    pub cpu_count: u32,
+    /// The numbers by which these CPUs are started, the first [`MAX_CPUS`] of them.
+    pub cpu_ids: FixedList<u64, MAX_CPUS>,
+    /// PCI's first host bridge that has memory-mapped configuration space.
+    pub pci: Option<PciHost>,
+}
+
+/// The reason why a tree is refused.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum TreeError<'t> {
+    /// The bytes are not a device tree.
+    Format(deforest::Error),
+    /// Nodes are nested too deeply.
+    TooDeep,
+    /// A property is malformed.
+    Malformed {
+        /// The name of the property's node.
+        node: &'t str,
+        /// The name of the property.
+        property: &'static str,
+    },
+    /// There is more of something than the kernel has room for.
+    TooMany {
+        /// The name of what there is too much of.
+        what: &'static str,
+        /// The room for it.
+        max: usize,
+    },
+    /// The tree lists no RAM.
+    NoRam,
+    /// The window of PCI is at other addresses for the CPU than for devices.
+    TranslatedWindow,
+}
+
+impl<'t> DeviceTree<'t> {
+    /// Reads the description from a tree.
+    ///
+    /// # Errors
+    /// [`TreeError`].
+    pub fn read(blob: &'t [u64]) -> Result<Self, TreeError<'t>> {
+        let mut tree = DeviceTree {
+            command_line: &[],
+            ram: FixedList::empty(Range::EMPTY),
+            in_use: FixedList::empty(Range::EMPTY),
+            cpu_count: 0,
+            cpu_ids: FixedList::empty(0),
+            pci: None,
+        };
+        let mut reserved = Devicetree::from_slice(blob)?.mem_reserve_entries()?;
+        while let Some(entry) = reserved.next()? {
+            let range = Range::new(entry.address, entry.size);
+            let malformed = TreeError::Malformed { node: "", property: "memory reservation block" };
+            tree.add_in_use(range.ok_or(malformed)?)?;
+        }
+        walk(blob, &mut |node| tree.read_node(node))?;
+        if tree.ram.iter().all(|range| range.len == 0) { Err(TreeError::NoRam) } else { Ok(tree) }
+    }
+
+    fn read_node(&mut self, node: &Node<'t>) -> Result<(), TreeError<'t>> {
+        match (node.parent, node.name()?) {
+            ("", "chosen") => {
+                let words = node.property("bootargs")?.unwrap_or_default();
+                self.command_line = words.strip_suffix(&[0]).unwrap_or(words);
+            }
+            ("", "memory") if node.is_enabled()? => node.each_range(|range| {
+                self.ram.push(range).map_err(|full| TreeError::too_many("ranges of RAM", full))
+            })?,
+            ("reserved-memory", _) if node.is_enabled()? => {
+                node.each_range(|range| self.add_in_use(range))?;
+            }
+            ("cpus", "cpu") if node.is_enabled()? => {
+                self.cpu_count = self.cpu_count.saturating_add(1);
+                // A CPU without room in the list is not started.
+                let _ = self.cpu_ids.push(node.first_range()?.start);
+            }
+            _ if self.pci.is_none() && node.is_device("pci-host-ecam-generic")? => {
+                self.pci = Some(PciHost::read(node)?);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn add_in_use(&mut self, range: Range) -> Result<(), TreeError<'t>> {
+        let added = self.in_use.push(range);
+        added.map_err(|full| TreeError::too_many("ranges of RAM in use", full))
+    }
+}
+
+impl TreeError<'_> {
+    fn too_many(what: &'static str, ListFull(max): ListFull) -> Self {
+        TreeError::TooMany { what, max }
+    }
+}
+
+impl<E: Into<deforest::Error>> From<E> for TreeError<'_> {
+    fn from(error: E) -> Self {
+        TreeError::Format(error.into())
+    }
+}
+
+impl fmt::Display for TreeError<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TreeError::Format(error) => error.fmt(f),
+            TreeError::TooDeep => f.write_str("nodes are nested too deeply"),
+            TreeError::Malformed { node, property } => {
+                write!(f, "`{property}` of the node `{}` is malformed", node.escape_debug())
+            }
+            TreeError::TooMany { what, max } => write!(f, "more than {max} {what}"),
+            TreeError::NoRam => f.write_str("no RAM is listed"),
+            TreeError::TranslatedWindow => {
+                f.write_str("devices see PCI's window at other addresses than the CPU")
+            }
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! Finds the devices by which the kernel reports errors, and ends the machine, before it knows whether
+//! the whole tree is valid.
+
+use super::TreeError;
+use super::node::{Node, walk};
+
+/// The console and the way to end the machine, as far as the tree names them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct EarlyDevices {
+    /// The address of the registers of the first PL011, a serial port.
+    pub pl011: Option<u64>,
+    /// How the firmware's power state calls are made (PSCI).
+    pub power_calls: Option<PowerCalls>,
+}
+
+/// The instruction that makes a power state call.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PowerCalls {
+    /// `hvc`.
+    Hvc,
+    /// `smc`.
+    Smc,
+}
+
+impl EarlyDevices {
+    /// Finds the devices in the part of the tree before the first error.
+    #[must_use]
+    pub fn find(blob: &[u64]) -> Self {
+        let mut devices = EarlyDevices::default();
+        // Whoever reads the whole tree reports the error.
+        let _ = walk(blob, &mut |node| devices.read_node(node));
+        devices
+    }
+
+    fn read_node<'t>(&mut self, node: &Node<'t>) -> Result<(), TreeError<'t>> {
+        if self.pl011.is_none() && node.is_device("arm,pl011")? {
+            self.pl011 = Some(node.first_range()?.start);
+        }
+        if node.has_string("compatible", "arm,psci-0.2")? {
+            self.power_calls = match node.property("method")? {
+                Some(b"hvc\0") => Some(PowerCalls::Hvc),
+                Some(b"smc\0") => Some(PowerCalls::Smc),
+                _ => return Err(node.malformed("method")),
+            };
+        }
+        Ok(())
+    }
+}
