@@ -5,23 +5,28 @@
 //! | `device_tree.rs` | the description of the machine |
 //! | `device_tree/early.rs` | the devices by which the kernel reports errors of the tree |
 //! | `device_tree/pci.rs` | the host bridge of PCI |
+//! | `device_tree/gic.rs` | the interrupt controller |
 //! | `device_tree/node.rs` | nodes and their properties |
+//! | `device_tree/error.rs` | the errors |
 //!
 //! A tree is malformed if a node that the kernel reads is malformed. Devices behind a bus that
 //! translates addresses are not found.
 
 mod early;
+mod error;
+mod gic;
 mod node;
 mod pci;
 #[cfg(test)]
 mod tests;
 
 pub use early::{EarlyDevices, PowerCalls};
+pub use error::TreeError;
+pub use gic::Gic;
 pub use node::Range;
 pub use pci::PciHost;
 
-use crate::fixed_list::{FixedList, ListFull};
-use core::fmt;
+use crate::fixed_list::FixedList;
 use deforest::blob::Devicetree;
 use deforest::fallible_iterator::FallibleIterator;
 use node::{Node, walk};
@@ -29,7 +34,7 @@ use node::{Node, walk};
 /// The magic number at the start of a tree, which is big-endian.
 pub const MAGIC: u32 = 0xd00d_feed;
 /// The offset of the tree's size, which is big-endian and counts bytes.
-pub const SIZE_OFFSET: usize = 4;
+pub const SIZE_OFFSET: u64 = 4;
 
 /// The maximal number of ranges of RAM, and of ranges in use.
 pub const MAX_RANGES: usize = 32;
@@ -43,7 +48,7 @@ pub struct DeviceTree<'t> {
     pub command_line: &'t [u8],
     /// The RAM.
     pub ram: FixedList<Range, MAX_RANGES>,
-    /// The parts of RAM that the kernel must not use. The tree itself is not among them.
+    /// The parts of RAM that the kernel must not use. The tree is one of them.
     pub in_use: FixedList<Range, MAX_RANGES>,
     /// The number of CPUs that can be started.
     pub cpu_count: u32,
@@ -51,41 +56,16 @@ pub struct DeviceTree<'t> {
     pub cpu_ids: FixedList<u64, MAX_CPUS>,
     /// PCI's first host bridge that has memory-mapped configuration space.
     pub pci: Option<PciHost>,
-}
-
-/// The reason why a tree is refused.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum TreeError<'t> {
-    /// The bytes are not a device tree.
-    Format(deforest::Error),
-    /// Nodes are nested too deeply.
-    TooDeep,
-    /// A property is malformed.
-    Malformed {
-        /// The name of the property's node.
-        node: &'t str,
-        /// The name of the property.
-        property: &'static str,
-    },
-    /// There is more of something than the kernel has room for.
-    TooMany {
-        /// The name of what there is too much of.
-        what: &'static str,
-        /// The room for it.
-        max: usize,
-    },
-    /// The tree lists no RAM.
-    NoRam,
-    /// The window of PCI is at other addresses for the CPU than for devices.
-    TranslatedWindow,
+    /// The interrupt controller, if it is a GICv3.
+    pub gic: Option<Gic>,
 }
 
 impl<'t> DeviceTree<'t> {
-    /// Reads the description from a tree.
+    /// Reads the description from the tree at `phys_addr`.
     ///
     /// # Errors
     /// [`TreeError`].
-    pub fn read(blob: &'t [u64]) -> Result<Self, TreeError<'t>> {
+    pub fn read(blob: &'t [u64], phys_addr: u64) -> Result<Self, TreeError<'t>> {
         let mut tree = DeviceTree {
             command_line: &[],
             ram: FixedList::empty(Range::EMPTY),
@@ -93,7 +73,9 @@ impl<'t> DeviceTree<'t> {
             cpu_count: 0,
             cpu_ids: FixedList::empty(0),
             pci: None,
+            gic: None,
         };
+        tree.add_in_use(Range { start: phys_addr, len: size_of_val(blob) as u64 })?;
         let mut reserved = Devicetree::from_slice(blob)?.mem_reserve_entries()?;
         while let Some(entry) = reserved.next()? {
             let range = Range::new(entry.address, entry.size);
@@ -124,6 +106,16 @@ impl<'t> DeviceTree<'t> {
             _ if self.pci.is_none() && node.is_device("pci-host-ecam-generic")? => {
                 self.pci = Some(PciHost::read(node)?);
             }
+            _ if self.gic.is_none() && node.is_device("arm,gic-v3")? => {
+                self.gic = Some(Gic::read(node)?);
+            }
+            _ if node.is_device("arm,gic-v3-its")? => {
+                let range = node.first_range()?;
+                // The node is below that of its GIC.
+                if let Some(gic) = &mut self.gic {
+                    gic.its = gic.its.or(Some(range));
+                }
+            }
             _ => {}
         }
         Ok(())
@@ -132,34 +124,5 @@ impl<'t> DeviceTree<'t> {
     fn add_in_use(&mut self, range: Range) -> Result<(), TreeError<'t>> {
         let added = self.in_use.push(range);
         added.map_err(|full| TreeError::too_many("ranges of RAM in use", full))
-    }
-}
-
-impl TreeError<'_> {
-    fn too_many(what: &'static str, ListFull(max): ListFull) -> Self {
-        TreeError::TooMany { what, max }
-    }
-}
-
-impl<E: Into<deforest::Error>> From<E> for TreeError<'_> {
-    fn from(error: E) -> Self {
-        TreeError::Format(error.into())
-    }
-}
-
-impl fmt::Display for TreeError<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            TreeError::Format(error) => error.fmt(f),
-            TreeError::TooDeep => f.write_str("nodes are nested too deeply"),
-            TreeError::Malformed { node, property } => {
-                write!(f, "`{property}` of the node `{}` is malformed", node.escape_debug())
-            }
-            TreeError::TooMany { what, max } => write!(f, "more than {max} {what}"),
-            TreeError::NoRam => f.write_str("no RAM is listed"),
-            TreeError::TranslatedWindow => {
-                f.write_str("devices see PCI's window at other addresses than the CPU")
-            }
-        }
     }
 }

@@ -1,6 +1,7 @@
 //! Defines the layout of the kernel's address space.
 
-use hotmem_addr::Bytes;
+use hotmem_addr::geometry::FRAME_SIZE;
+use hotmem_addr::{Bytes, PfnRange};
 use hotmem_directmap::{Area, DescriptorLayout};
 
 /// The address of physical address 0 in the direct map: the start of the upper half.
@@ -24,6 +25,9 @@ pub const DESCRIPTORS: DescriptorLayout = {
     }
 };
 
+/// The start of the window with the stacks of the CPUs other than the first one.
+pub const STACKS_BASE: u64 = 0xffff_f100_0000_0000;
+
 /// The number of pages of a [window].
 pub const WINDOW_PAGES: u64 = WINDOW.0 / hotmem_directmap::PAGE_BYTES;
 const WINDOW: Bytes = Bytes::gib(512);
@@ -43,4 +47,18 @@ const fn area(base: u64, bytes: u64) -> Area {
         Ok(area) => area,
         Err(_) => panic!("the area is not a part of the address space"),
     }
+}
+
+/// Returns the pointer to a physical address in the direct map.
+#[must_use]
+pub fn virt(phys_addr: u64) -> *mut u8 {
+    core::ptr::with_exposed_provenance_mut(crate::to_usize(DIRECT_MAP_BASE.wrapping_add(phys_addr)))
+}
+
+/// Returns the frames that these bytes touch, or `None` if they do not all have physical addresses.
+#[must_use]
+pub fn frames_touched_by(phys_addr: u64, len: u64) -> Option<PfnRange> {
+    let start = phys_addr & !(FRAME_SIZE - 1);
+    let end = phys_addr.checked_add(len)?.checked_next_multiple_of(FRAME_SIZE)?;
+    PfnRange::from_bytes(start, Bytes(end - start)).ok()
 }

@@ -14,6 +14,7 @@ mod tests;
 
 pub use handover::Handover;
 
+use crate::memory_map::MemoryMapEntry;
 use core::fmt;
 
 /// `XEN_HVM_START_MAGIC_VALUE`.
@@ -37,24 +38,6 @@ pub struct StartInfo {
     memmap_entries: u32,
     modlist_addr: u64,
     modules: u32,
-}
-
-/// An entry of the memory map, as the loader wrote it, without any checks.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct MemoryMapEntry {
-    /// The address of the first byte.
-    pub addr: u64,
-    /// The size in bytes.
-    pub size: u64,
-    /// The E820 type.
-    pub kind: u32,
-}
-
-impl MemoryMapEntry {
-    /// E820's type for usable memory (`XEN_HVM_MEMMAP_TYPE_RAM`).
-    pub const RAM: u32 = 1;
-    /// An entry without memory.
-    pub const EMPTY: MemoryMapEntry = MemoryMapEntry { addr: 0, size: 0, kind: 0 };
 }
 
 /// The reason why the loader's tables were refused.

@@ -6,24 +6,30 @@
 //! | `image` | where the image, the boot mapping and the loader's memory lie; physical addresses of the image |
 //! | `paging` | the boot code's page tables, and what the processor's tables allow |
 //! | `FlushAll`, `flush_all`, `answer_flush` | TLB flushes of all CPUs |
-//! | `start_first_cpu`, `start_others`, `cpu_number` | CPUs |
-//! | `Stopwatch`, `Clock`, `Timers`, `tick_at` | time |
+//! | `start_first_cpu`, `start_others`, `cpu_number`, `stack_layout` | CPUs |
+//! | `Stopwatch`, `Clock`, `tick_at` | time |
 //! | `open_interrupts`, `interrupts` | interrupts of timers and of devices, and halting until one arrives |
 //! | `Message`, `MESSAGES`, `MessageTarget` | message-signalled interrupts |
-//! | `IoPort` | registers of devices outside of memory; there may be none |
+//! | `IoPort` | registers of devices outside of memory |
 //! | `Console`, `exit` | the report's way out, and the machine's end |
-//! | `NextKernel`, `Nmis`, `plan_overflow`, `take_bad_frame` | abilities that an architecture may lack |
+//! | `NextKernel`, `handle_nmis`, `plan_overflow`, `take_bad_frame` | abilities that an architecture may lack |
+//!
+//! The boot code of an architecture calls `kernel_main`. What the kernel does at an exception comes as
+//! [`Handlers`], so that an architecture uses nothing of the kernel above it.
 //!
 //! An architecture without an ability has a type without values or returns an error in its place, so
 //! that a run that asks for the ability ends and says why.
 
+mod handlers;
 #[cfg(target_arch = "x86_64")]
 mod x86_64;
+
 #[cfg(target_arch = "x86_64")]
 use x86_64 as this;
 
+pub(crate) use handlers::Handlers;
 pub(crate) use this::{
-    Clock, Console, FlushAll, IoPort, MESSAGES, Message, MessageTarget, NextKernel, Nmis,
-    Stopwatch, Timers, answer_flush, cpu_number, exit, flush_all, image, interrupts,
-    open_interrupts, paging, plan_overflow, start_first_cpu, start_others, take_bad_frame, tick_at,
+    Clock, Console, FlushAll, IoPort, MESSAGES, Message, MessageTarget, NextKernel, Stopwatch,
+    answer_flush, cpu_number, exit, flush_all, handle_nmis, image, interrupts, open_interrupts,
+    paging, plan_overflow, stack_layout, start_first_cpu, start_others, take_bad_frame, tick_at,
 };

@@ -1,7 +1,7 @@
 //! Finds the devices by which the kernel reports errors, and ends the machine, before it knows whether
 //! the whole tree is valid.
 
-use super::TreeError;
+use super::error::TreeError;
 use super::node::{Node, walk};
 
 /// The console and the way to end the machine, as far as the tree names them.

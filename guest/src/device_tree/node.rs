@@ -1,6 +1,6 @@
 //! Walks the nodes of a device tree, and reads their properties.
 
-use super::TreeError;
+use super::error::TreeError;
 use deforest::blob::{Devicetree, Node as RawNode};
 use deforest::fallible_iterator::FallibleIterator;
 

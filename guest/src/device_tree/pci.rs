@@ -1,7 +1,7 @@
 //! Reads a host bridge of PCI with memory-mapped configuration space (ECAM), as
 //! `pci-host-ecam-generic` describes it.
 
-use super::TreeError;
+use super::error::TreeError;
 use super::node::{CellReader, Node};
 
 /// A host bridge.

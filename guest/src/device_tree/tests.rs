@@ -34,6 +34,11 @@ fn virt() -> Blob {
     let narrow = [0x200_0000, 0, 0x1000_0000, 0, 0x1000_0000, 0, 0x2eff_0000];
     let wide = [0x300_0000, 0x80, 0, 0x80, 0, 0x80, 0];
     blob.property("ranges", &cells(&[io, narrow, wide].concat())).end();
+    blob.begin("intc@8000000").property("compatible", b"arm,gic-v3\0").property("ranges", &[]);
+    blob.number("#address-cells", 2).number("#size-cells", 2);
+    blob.property("reg", &cells(&[0, 0x800_0000, 0, 0x1_0000, 0, 0x80a_0000, 0, 0xf6_0000]));
+    blob.begin("its@8080000").property("compatible", b"arm,gic-v3-its\0");
+    blob.property("reg", &cells(&[0, 0x808_0000, 0, 0x2_0000])).end().end();
     blob.begin("chosen").property("bootargs", b"hotmem.exit=boot\0").end();
     blob.end();
     blob
@@ -47,16 +52,27 @@ const HOST: PciHost = PciHost {
     window_end: 0x3eff_0000,
 };
 
+const ADDRESS: u64 = 0x4400_0000;
+
+fn read(words: &[u64]) -> Result<DeviceTree<'_>, TreeError<'_>> {
+    DeviceTree::read(words, ADDRESS)
+}
+
 #[test]
 fn the_machine_of_qemu_is_described() {
     let words = virt().words();
-    let tree = DeviceTree::read(&words).unwrap();
+    let tree = read(&words).unwrap();
     assert_eq!(tree.command_line, b"hotmem.exit=boot");
     assert_eq!(*tree.ram, [Range { start: 0x4000_0000, len: 0x1000_0000 }]);
-    let in_use = [(0x4800_0000, 0x1000), (0x4f00_0000, 0x2000)];
+    let own_len = size_of_val(&*words) as u64;
+    let in_use = [(ADDRESS, own_len), (0x4800_0000, 0x1000), (0x4f00_0000, 0x2000)];
     assert_eq!(*tree.in_use, in_use.map(|(start, len)| Range { start, len }));
     assert_eq!((tree.cpu_count, &*tree.cpu_ids), (2, &[0, 0x100][..]));
     assert_eq!(tree.pci, Some(HOST));
+    let range = |start, len| Range { start, len };
+    let (distributor, redistributors) = (range(0x800_0000, 0x1_0000), range(0x80a_0000, 0xf6_0000));
+    let its = Some(range(0x808_0000, 0x2_0000));
+    assert_eq!(tree.gic, Some(Gic { distributor, redistributors, its }));
     let early = EarlyDevices { pl011: Some(0x900_0000), power_calls: Some(PowerCalls::Hvc) };
     assert_eq!(EarlyDevices::find(&words), early);
 }
@@ -65,7 +81,7 @@ fn the_machine_of_qemu_is_described() {
 fn the_console_is_found_although_a_later_node_is_malformed() {
     let words = virt().replacing("bus-range", &cells(&[3, 2])).words();
     let malformed = TreeError::Malformed { node: "pcie", property: "bus-range" };
-    assert_eq!(DeviceTree::read(&words).unwrap_err(), malformed);
+    assert_eq!(read(&words).unwrap_err(), malformed);
     assert_eq!(EarlyDevices::find(&words).pl011, Some(0x900_0000));
 }
 
@@ -74,19 +90,19 @@ fn buses_beyond_the_configuration_space_are_not_searched() {
     // With `highmem=off`, QEMU has 16 MiB directly below RAM.
     let reg = cells(&[0, 0x3f00_0000, 0, 0x100_0000]);
     let words = virt().replacing_in("pcie@10000000", "reg", &reg).words();
-    let pci = DeviceTree::read(&words).unwrap().pci.unwrap();
+    let pci = read(&words).unwrap().pci.unwrap();
     assert_eq!((pci.config_space, pci.last_bus), (0x3f00_0000, 15));
     let too_small = cells(&[0, 0x3f00_0000, 0, 0xf_ffff]);
     let words = virt().replacing_in("pcie@10000000", "reg", &too_small).words();
     let malformed = TreeError::Malformed { node: "pcie", property: "reg" };
-    assert_eq!(DeviceTree::read(&words).unwrap_err(), malformed);
+    assert_eq!(read(&words).unwrap_err(), malformed);
 }
 
 #[test]
 fn a_window_at_other_addresses_for_devices_is_refused() {
     let ranges = cells(&[0x200_0000, 0, 0, 0, 0x1000_0000, 0, 0x2000_0000]);
     let words = virt().replacing_in("pcie@10000000", "ranges", &ranges).words();
-    assert_eq!(DeviceTree::read(&words).unwrap_err(), TreeError::TranslatedWindow);
+    assert_eq!(read(&words).unwrap_err(), TreeError::TranslatedWindow);
 }
 
 #[test]
@@ -98,11 +114,12 @@ fn malformed_properties_are_named() {
         ("cpus", "#size-cells", &[0, 0], "cpus"),
         ("cpu@100", "reg", &[], "cpu"),
         ("pcie@10000000", "#address-cells", &[2], "pcie"),
+        ("intc@8000000", "reg", &[0, 0x800_0000, 0, 0x1_0000], "intc"),
         ("pcie@10000000", "ranges", &[0x200_0000, 0, 0], "pcie"),
     ] {
         let words = virt().replacing_in(node, property, &cells(value)).words();
         let malformed = TreeError::Malformed { node: reported, property };
-        assert_eq!(DeviceTree::read(&words).unwrap_err(), malformed, "{value:x?}");
+        assert_eq!(read(&words).unwrap_err(), malformed, "{value:x?}");
     }
 }
 
@@ -110,13 +127,13 @@ fn malformed_properties_are_named() {
 fn buses_without_cells_for_addresses_do_not_hold_up_the_reader() {
     let words = virt().replacing_in("cpus", "#address-cells", &cells(&[0])).words();
     let malformed = TreeError::Malformed { node: "cpu", property: "reg" };
-    assert_eq!(DeviceTree::read(&words).unwrap_err(), malformed);
+    assert_eq!(read(&words).unwrap_err(), malformed);
 }
 
 #[test]
 fn a_tree_without_ram_is_refused() {
     let words = virt().replacing_in("memory@40000000", "reg", &cells(&[0; 4])).words();
-    assert_eq!(DeviceTree::read(&words).unwrap_err(), TreeError::NoRam);
+    assert_eq!(read(&words).unwrap_err(), TreeError::NoRam);
 }
 
 #[test]
@@ -124,7 +141,7 @@ fn more_ranges_than_the_kernel_has_room_for_are_refused() {
     let reg = cells(&[0, 0x4000_0000, 0, 0x1000].repeat(MAX_RANGES + 1));
     let words = virt().replacing_in("memory@40000000", "reg", &reg).words();
     let too_many = TreeError::TooMany { what: "ranges of RAM", max: MAX_RANGES };
-    assert_eq!(DeviceTree::read(&words).unwrap_err(), too_many);
+    assert_eq!(read(&words).unwrap_err(), too_many);
 }
 
 #[test]
@@ -137,7 +154,7 @@ fn nodes_that_are_nested_deeply_are_refused() {
     for _ in 0..10 {
         blob.end();
     }
-    assert_eq!(DeviceTree::read(&blob.words()).unwrap_err(), TreeError::TooDeep);
+    assert_eq!(read(&blob.words()).unwrap_err(), TreeError::TooDeep);
 }
 
 #[test]
@@ -156,7 +173,7 @@ fn a_device_behind_a_bus_that_translates_addresses_is_not_used() {
 fn every_truncation_of_a_tree_is_refused() {
     let words = virt().words();
     for len in 0..words.len() {
-        assert!(DeviceTree::read(&words[..len]).is_err(), "{len}");
+        assert!(read(&words[..len]).is_err(), "{len}");
         let _ = EarlyDevices::find(&words[..len]);
     }
 }
@@ -178,8 +195,8 @@ proptest! {
         }
         let words = blob::words_of(&bytes);
         let _ = EarlyDevices::find(&words);
-        if let Ok(tree) = DeviceTree::read(&words) {
-            let ranges = tree.ram.iter().chain(&*tree.in_use);
+        if let Ok(tree) = read(&words) {
+            let ranges = tree.ram.iter().chain(&tree.in_use[1..]);
             prop_assert!(ranges.copied().all(|range| range.start.checked_add(range.len).is_some()));
             let is_valid = |pci: PciHost| {
                 pci.first_bus <= pci.last_bus && pci.window_start <= pci.window_end

@@ -1,10 +1,9 @@
 //! Reads ACPI's static tables: the processors, the nodes of memory, and PCI's configuration space.
 
 use super::fatal::give_up;
+use super::firmware::{Cpus, EcamArea, Firmware, MAX_NODE_RANGES, SlotRegion, SlotsError};
 use super::general_events::{GeneralEvents, port_of};
-use super::limits::MAX_CPUS;
 use super::memory;
-use super::take_once::TakeOnce;
 use crate::arch::IoPort;
 use acpi::fadt::Fadt;
 use acpi::madt::{Madt, MadtEntry};
@@ -13,79 +12,12 @@ use acpi::sdt::{SdtHeader, Signature};
 use acpi::{AcpiError, AcpiHandler, AcpiTable, AcpiTables, AmlTable, PhysicalMapping};
 use core::cell::RefCell;
 use core::fmt;
-use hotmem::{BootRange, Bytes, NodeId, PfnRange};
-use hotmem_acpi::aml::{self, AddressSpace, AmlError, Region};
+use hotmem::{BootRange, NodeId, PfnRange};
+use hotmem_acpi::aml::{self, AddressSpace};
 use hotmem_acpi::srat::memory_affinities;
 use hotmem_directmap::Caching;
-use hotmem_guest::nfit::{NfitError, PersistentRanges};
+use hotmem_guest::nfit::PersistentRanges;
 use hotmem_guest::to_usize;
-
-/// The values that the kernel reads from the ACPI tables.
-pub(crate) struct Firmware {
-    /// Enabled processors.
-    pub(crate) cpus: Cpus,
-    /// The memory-mapped configuration space of PCI segment 0, if there is one.
-    pub(crate) ecam: Option<EcamArea>,
-    /// The registers of general-purpose events, if the FADT names I/O ports for them.
-    pub(crate) events: Option<GeneralEvents>,
-    /// The registers of memory slots, if the DSDT names them. An error is reported only if the run
-    /// looks for devices.
-    pub(crate) slots: Result<Option<SlotRegion>, SlotsError>,
-    /// The I/O port of the power-management timer, if the FADT names one.
-    pub(crate) pm_timer_port: Option<IoPort>,
-    /// The nodes of boot memory. Memory that no table mentions is on node 0.
-    pub(crate) nodes: MemoryNodes,
-    /// The total size of all hot-pluggable ranges.
-    pub(crate) hot_pluggable: Bytes,
-    /// The ranges of persistent memory. An error is reported only if the run uses persistent
-    /// memory.
-    pub(crate) persistent: Result<PersistentRanges, NfitError>,
-}
-
-/// Enabled processors.
-pub(crate) struct Cpus {
-    /// The number of processors; 1 if no table lists them.
-    pub(crate) count: u32,
-    ids: [u64; MAX_CPUS],
-    len: usize,
-}
-
-/// The nodes of boot memory.
-pub(crate) struct MemoryNodes {
-    ranges: [(BootRange, NodeId); MAX_NODE_RANGES],
-    len: usize,
-}
-
-/// The maximal number of ranges of boot memory with a node.
-const MAX_NODE_RANGES: usize = 128;
-
-/// An entry of the MCFG table.
-#[derive(Clone, Copy)]
-pub(crate) struct EcamArea {
-    /// The address of bus 0, even if bus 0 is not in the area.
-    pub(crate) phys_addr: u64,
-    /// The first bus in the area.
-    pub(crate) first_bus: u8,
-    /// The last bus in the area.
-    pub(crate) last_bus: u8,
-}
-
-/// The registers of memory slots.
-#[derive(Clone, Copy)]
-pub(crate) struct SlotRegion {
-    /// The first of 24 I/O ports.
-    pub(crate) port: IoPort,
-    /// The number of slots.
-    pub(crate) count: u32,
-}
-
-/// The reason why the registers of memory slots cannot be used.
-pub(crate) enum SlotsError {
-    /// The DSDT does not name them by constants.
-    Aml(AmlError),
-    /// They are not I/O ports, or their number or the number of slots is impossible.
-    Region(Region, u64),
-}
 
 /// The reason why the tables were refused.
 pub(crate) enum TableError {
@@ -96,17 +28,15 @@ pub(crate) enum TableError {
 }
 
 impl Firmware {
-    /// Reads the tables that the root pointer at `rsdp` leads to. If the loader passed no root
-    /// pointer, searches the BIOS area for one. `ram` is the RAM in the loader's map. Ends the run at
-    /// the second call.
+    /// Adds what the tables say that the root pointer at `rsdp` leads to. If the loader passed no root
+    /// pointer, searches the BIOS area for one. `ram` is the RAM in the loader's map.
     #[inline(never)]
-    pub(crate) fn read(
+    pub(crate) fn add_acpi(
+        &mut self,
         rsdp: Option<u64>,
         memory: &mut memory::AddressSpace,
         ram: impl Iterator<Item = PfnRange> + Clone,
-    ) -> Result<&'static mut Self, TableError> {
-        static FIRMWARE: TakeOnce<Firmware> = TakeOnce::new(Firmware::WITHOUT_TABLES);
-        let firmware = FIRMWARE.take();
+    ) -> Result<(), TableError> {
         let handler = TableMapper(&RefCell::new(memory));
         let tables = match rsdp.and_then(|rsdp| usize::try_from(rsdp).ok()) {
             // SAFETY: the loader passed `rsdp` as the address of the root pointer, and the crate
@@ -119,43 +49,31 @@ impl Firmware {
         let tables = match tables {
             Ok(tables) => tables,
             // A VMM may have no tables.
-            Err(AcpiError::NoValidRsdp) => return Ok(firmware),
+            Err(AcpiError::NoValidRsdp) => return Ok(()),
             Err(error) => return Err(TableError::Acpi(error)),
         };
         if let Some(madt) = if_present(tables.find_table::<Madt>())? {
-            firmware.cpus = Cpus::of_madt(&madt);
+            self.cpus = cpus_of(&madt);
         }
-        firmware.ecam = if_present(tables.find_table::<Mcfg>())?.and_then(|mcfg| ecam_area(&mcfg));
+        self.ecam = if_present(tables.find_table::<Mcfg>())?.and_then(|mcfg| ecam_area(&mcfg));
         let fadt = if_present(tables.find_table::<Fadt>())?;
-        firmware.events = fadt.as_ref().and_then(|fadt| GeneralEvents::of_fadt(fadt));
-        firmware.slots = match &fadt {
+        self.events = fadt.as_ref().and_then(|fadt| GeneralEvents::of_fadt(fadt));
+        self.slots = match &fadt {
             Some(_) => {
                 if_present(tables.dsdt())?.map_or(Ok(None), |dsdt| slots_of(&handler, &dsdt))
             }
             None => Ok(None),
         };
-        firmware.pm_timer_port =
+        self.pm_timer_port =
             fadt.as_ref().and_then(|fadt| fadt.pm_timer_block().ok().flatten().and_then(port_of));
         if let Some(nfit) = if_present(tables.find_table::<Nfit>())? {
-            firmware.persistent = PersistentRanges::read(structures(&nfit), ram);
+            self.persistent = PersistentRanges::read(structures(&nfit), ram);
         }
         if let Some(srat) = if_present(tables.find_table::<Srat>())? {
-            firmware.record_nodes(&srat)?;
+            self.record_nodes(&srat)?;
         }
-        Ok(firmware)
+        Ok(())
     }
-
-    /// The values for a machine without ACPI tables.
-    const WITHOUT_TABLES: Self = Firmware {
-        cpus: Cpus::SINGLE,
-        ecam: None,
-        events: None,
-        slots: Ok(None),
-        pm_timer_port: None,
-        nodes: MemoryNodes::EMPTY,
-        hot_pluggable: Bytes::ZERO,
-        persistent: Ok(PersistentRanges::NONE),
-    };
 
     fn record_nodes(
         &mut self,
@@ -167,24 +85,10 @@ impl Firmware {
                 continue;
             }
             let node = NodeId(memory.domain);
-            let MemoryNodes { ranges, len } = &mut self.nodes;
             let range = BootRange { start: memory.start, len: memory.len };
-            *ranges.get_mut(*len).ok_or(TableError::NodeRanges)? = (range, node);
-            *len += 1;
+            self.nodes.push((range, node)).map_err(|_| TableError::NodeRanges)?;
         }
         Ok(())
-    }
-}
-
-impl MemoryNodes {
-    const EMPTY: Self = {
-        let empty_range = BootRange { start: 0, len: Bytes::ZERO };
-        MemoryNodes { ranges: [(empty_range, NodeId::ZERO); MAX_NODE_RANGES], len: 0 }
-    };
-
-    /// Returns the ranges with their nodes, as the engine's boot map needs them.
-    pub(crate) fn as_slice(&self) -> &[(BootRange, NodeId)] {
-        &self.ranges[..self.len]
     }
 }
 
@@ -229,51 +133,22 @@ fn structures<'t, T: AcpiTable>(table: &'t PhysicalMapping<TableMapper<'_, '_>, 
     unsafe { core::slice::from_raw_parts(structures, len) }
 }
 
-impl Cpus {
-    const SINGLE: Self = Cpus { count: 1, ids: [0; MAX_CPUS], len: 0 };
-
-    fn of_madt(madt: &PhysicalMapping<TableMapper<'_, '_>, Madt>) -> Self {
-        const ENABLED: u32 = 1;
-        let mut cpus = Cpus { count: 0, ..Cpus::SINGLE };
-        for entry in madt.get().entries() {
-            let (flags, apic_id) = match entry {
-                MadtEntry::LocalApic(cpu) => (cpu.flags, Some(cpu.apic_id)),
-                MadtEntry::LocalX2Apic(cpu) => (cpu.flags, None),
-                _ => continue,
-            };
-            if flags & ENABLED == 0 {
-                continue;
-            }
-            cpus.add(apic_id);
+/// Returns the enabled processors, with the IDs of their local APICs that have 8 bits.
+fn cpus_of(madt: &PhysicalMapping<TableMapper<'_, '_>, Madt>) -> Cpus {
+    const ENABLED: u32 = 1;
+    let mut cpus = Cpus::NONE;
+    for entry in madt.get().entries() {
+        let (flags, apic_id) = match entry {
+            MadtEntry::LocalApic(cpu) => (cpu.flags, Some(cpu.apic_id)),
+            MadtEntry::LocalX2Apic(cpu) => (cpu.flags, None),
+            _ => continue,
+        };
+        if flags & ENABLED == 0 {
+            continue;
         }
-        cpus
+        cpus.add(apic_id.map(u64::from));
     }
-
-    /// If there is no MADT, takes the processors with these IDs of their local APICs instead, which
-    /// another table lists.
-    pub(crate) fn add_if_unlisted(&mut self, apic_ids: Option<impl Iterator<Item = u8>>) {
-        let Some(apic_ids) = apic_ids.filter(|_| self.count == 1 && self.len == 0) else { return };
-        self.count = 0;
-        for id in apic_ids {
-            self.add(Some(id));
-        }
-        self.count = self.count.max(1);
-    }
-
-    /// Adds a processor, whose local APIC has this ID if the ID has 8 bits.
-    fn add(&mut self, apic_id: Option<u8>) {
-        self.count = self.count.saturating_add(1);
-        if let (Some(id), Some(entry)) = (apic_id, self.ids.get_mut(self.len)) {
-            *entry = id.into();
-            self.len += 1;
-        }
-    }
-
-    /// Returns the numbers by which the processors are started, at most [`MAX_CPUS`]: the IDs of
-    /// their local APICs.
-    pub(crate) fn start_ids(&self) -> &[u64] {
-        &self.ids[..self.len]
-    }
+    cpus
 }
 
 fn ecam_area(mcfg: &Mcfg) -> Option<EcamArea> {
@@ -354,17 +229,6 @@ impl fmt::Display for TableError {
             TableError::Acpi(error) => write!(f, "{error:?}"),
             TableError::NodeRanges => {
                 write!(f, "more than {MAX_NODE_RANGES} ranges of boot memory with nodes")
-            }
-        }
-    }
-}
-
-impl fmt::Display for SlotsError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            SlotsError::Aml(error) => error.fmt(f),
-            SlotsError::Region(region, count) => {
-                write!(f, "{count} memory slots at {region:?}")
             }
         }
     }

@@ -1,19 +1,21 @@
 //! Maps the RAM of the loader's memory map, and starts the engine with it.
 
-use super::acpi::Firmware;
+use super::firmware::Firmware;
 use super::hooks::KernelMapping;
 use super::memory::{AddressSpace, FRAMES, MapError, frames_touched_by, virt};
 use super::this_cpu::ThisCpu;
 use crate::arch::{image, paging};
 use core::fmt;
+use core::ops::Range;
 use hotmem::{BootError, BootMap, BootRange, Bytes, Hotplug, Pfn, PfnRange};
 use hotmem_directmap::Caching;
-use hotmem_guest::pvh::{MemoryMapEntry, PhysicalMemory};
+use hotmem_guest::memory_map::MemoryMapEntry;
+use hotmem_guest::pvh::PhysicalMemory;
 
 /// The maximal number of entries of a memory map.
 pub(crate) const MAX_ENTRIES: usize = 128;
-/// The maximal number of modules.
-pub(crate) const MAX_MODULES: usize = 16;
+/// The maximal number of parts of RAM that the loader uses, such as modules.
+pub(crate) const MAX_IN_USE: usize = 32;
 
 /// The number of page tables that are reserved to map the ACPI tables, whose addresses may be far
 /// from those of RAM.
@@ -29,11 +31,12 @@ pub(crate) const LOW_END: Pfn = match Pfn::containing(4 << 30) {
 /// within it.
 pub(crate) struct BootMapping;
 
-/// The loader's memory map and its modules.
+/// The loader's memory map.
 #[derive(Clone, Copy)]
 pub(crate) struct LoaderMap<'a> {
     pub(crate) entries: &'a [MemoryMapEntry],
-    pub(crate) modules: &'a [MemoryMapEntry],
+    /// The parts of RAM that the loader uses: modules, or the device tree and what it reserves.
+    pub(crate) in_use: &'a [MemoryMapEntry],
 }
 
 /// The reason why the machine could not be started.
@@ -51,8 +54,8 @@ pub(crate) enum StartError {
 impl PhysicalMemory for BootMapping {
     fn bytes(&self, phys_addr: u64, len: usize) -> Option<&[u8]> {
         let end = phys_addr.checked_add(len as u64)?;
-        let mapped = image::mapped();
-        if phys_addr < mapped.start || end > mapped.end {
+        let is_within = |mapped: &Range<u64>| mapped.start <= phys_addr && end <= mapped.end;
+        if !image::mapped().iter().any(is_within) {
             return None;
         }
         // SAFETY: the boot code has mapped the range. It holds the loader's data, which the kernel
@@ -106,7 +109,7 @@ impl LoaderMap<'_> {
             let mapped = space.map(range, Caching::WriteBack);
             mapped.map_err(|error| StartError::Map(MapError::DirectMap(error)))?;
         }
-        paging::drop_identity_map(&mut space);
+        paging::drop_identity_map();
         Ok((space, table_frames))
     }
 
@@ -120,21 +123,21 @@ impl LoaderMap<'_> {
         firmware: &Firmware,
     ) -> Result<Hotplug<'static, ThisCpu, KernelMapping>, StartError> {
         let mut ram = [EMPTY_RANGE; MAX_ENTRIES];
-        let mut reserved = [EMPTY_RANGE; MAX_MODULES + 3];
+        let mut reserved = [EMPTY_RANGE; MAX_IN_USE + 3];
         for (range, entry) in ram.iter_mut().zip(self.ram()) {
             *range = boot_range(entry);
         }
-        for (range, module) in reserved.iter_mut().zip(self.modules) {
-            *range = boot_range(module);
+        for (range, used) in reserved.iter_mut().zip(self.in_use) {
+            *range = boot_range(used);
         }
         let image = image::image();
         let image = BootRange { start: image.start, len: Bytes(image.end - image.start) };
         let table_frames =
             BootRange { start: table_frames.start().phys_addr(), len: table_frames.bytes() };
-        reserved[MAX_MODULES..].copy_from_slice(&[image::LOADER_MEMORY, image, table_frames]);
+        reserved[MAX_IN_USE..].copy_from_slice(&[image::LOADER_MEMORY, image, table_frames]);
         let map = BootMap {
             reserved: &reserved,
-            nodes: firmware.nodes.as_slice(),
+            nodes: &firmware.nodes,
             low_end: LOW_END,
             cpus: firmware.cpus.count,
             ..BootMap::from(&ram)
@@ -152,7 +155,8 @@ impl LoaderMap<'_> {
     /// mapped.
     fn largest_free_above_kernel(&self) -> PfnRange {
         let pfn = |phys_addr| Pfn::containing(phys_addr).unwrap_or(Pfn::LIMIT);
-        let mapped_by_boot_code = PfnRange::new(pfn(image::image().end), pfn(image::mapped().end));
+        let mapped_by_boot_code =
+            PfnRange::new(pfn(image::image().end), pfn(image::mapped()[0].end));
         let mapped_by_boot_code = mapped_by_boot_code.unwrap_or(PfnRange::EMPTY);
         let whole_frames = |entry: &MemoryMapEntry| {
             let first = pfn(entry.addr.checked_next_multiple_of(0x1000)?);
@@ -162,7 +166,7 @@ impl LoaderMap<'_> {
         let largest = self.ram().filter_map(whole_frames).max_by_key(|range| range.frames());
         let not_ram = self.entries.iter().filter(|entry| entry.kind != MemoryMapEntry::RAM);
         let used = not_ram
-            .chain(self.modules)
+            .chain(self.in_use)
             .filter_map(|entry| frames_touched_by(entry.addr, entry.size).ok());
         used.fold(largest.unwrap_or(PfnRange::EMPTY), |free, used| {
             let used = free.intersection(used);

@@ -5,7 +5,6 @@
 //! them.
 
 use super::fatal::give_up;
-use super::limits::MAX_CPUS;
 use super::memory::{FRAME_WORDS, FRAMES, alloc_frames};
 use super::moving_pages::Writer;
 use super::poison;
@@ -18,6 +17,7 @@ use core::sync::atomic::{
 };
 use hotmem::{AllocRequest, PfnRange, Platform};
 use hotmem_guest::frame_words::each_frame;
+use hotmem_guest::limits::MAX_CPUS;
 use hotmem_guest::pattern;
 use hotmem_guest::to_usize;
 

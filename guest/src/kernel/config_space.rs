@@ -1,6 +1,6 @@
 //! Accesses PCI's configuration space by memory or by ports.
 
-use super::acpi::EcamArea;
+use super::firmware::EcamArea;
 use super::memory::{AddressSpace, MapError};
 use crate::arch::IoPort;
 use core::ops::RangeInclusive;

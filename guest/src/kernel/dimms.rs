@@ -3,11 +3,10 @@
 //! QEMU raises general-purpose event 3 when a slot changes. This kernel has no AML interpreter, so it
 //! drives the registers of the slots itself.
 
-use super::acpi::SlotRegion;
 use super::engine::{BUDGET, Engine};
 use super::fatal::must;
+use super::firmware::SlotRegion;
 use super::general_events::GeneralEvents;
-use super::limits::MAX_DIMMS;
 use super::progress::WATCHDOG;
 use super::take_once::TakeOnce;
 use super::this_cpu::ThisCpu;
@@ -18,6 +17,7 @@ use hotmem::{
     RangeError, RegionId,
 };
 use hotmem_acpi::{Change, Dimm, EjectError, Fault, MemorySlots, Model, SlotRegisters};
+use hotmem_guest::limits::MAX_DIMMS;
 use hotmem_virtio::missing_frames;
 
 /// The bit of general-purpose event 3.

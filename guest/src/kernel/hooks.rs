@@ -7,7 +7,6 @@ use super::heap;
 use super::memory::{AddressSpace, virt};
 use super::moving_pages;
 use super::quiesce;
-use super::signal::other_cpus;
 use super::workload::Workload;
 use hotmem::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES};
 use hotmem::{
@@ -17,6 +16,7 @@ use hotmem_directmap::{Caching, tables_needed};
 use hotmem_guest::cmdline::Options;
 use hotmem_guest::descriptor::Owner;
 use hotmem_guest::layout::DESCRIPTORS;
+use hotmem_guest::signal::other_cpus;
 
 /// The direct map and the descriptors of RAM.
 pub(crate) struct KernelMapping {

@@ -5,9 +5,10 @@ use crate::arch::{FlushAll, image, paging};
 use core::fmt;
 use core::ptr::NonNull;
 use hotmem::geometry::PAGEBLOCK_FRAMES;
-use hotmem::{AllocError, AllocRequest, Allocation, Bytes, Frames, Pfn, PfnRange};
+use hotmem::{AllocError, AllocRequest, Allocation, Frames, Pfn, PfnRange};
 use hotmem_directmap::{Attributes, Caching, DescriptorMap, DirectMap, DirectMapError, Window};
 use hotmem_guest::frame_words::FrameWords;
+pub(crate) use hotmem_guest::layout::virt;
 use hotmem_guest::layout::{self, DESCRIPTORS, DIRECT_MAP, DIRECT_MAP_BASE};
 use hotmem_guest::tables::FrameTables;
 use hotmem_guest::to_usize;
@@ -39,12 +40,6 @@ pub(crate) enum MapError {
     BadRange { phys_addr: u64, len: u64 },
 }
 
-/// Returns the virtual address of a physical address in the direct map.
-pub(crate) fn virt(phys_addr: u64) -> *mut u8 {
-    let address = DIRECT_MAP_OFFSET.wrapping_add(to_usize(phys_addr));
-    core::ptr::with_exposed_provenance_mut(address)
-}
-
 /// Returns the physical address of a pointer into the direct map or the kernel's image.
 pub(crate) fn phys(pointer: *const u8) -> u64 {
     let in_direct_map = || (pointer.expose_provenance() as u64).wrapping_sub(DIRECT_MAP_BASE);
@@ -56,13 +51,14 @@ pub(crate) fn alloc_frames(request: AllocRequest) -> Result<PfnRange, AllocError
     FRAMES.alloc(request).map(Allocation::into_raw)
 }
 
+/// Allocates 2^`order` frames, aligned to their number, as a raw range.
+pub(crate) fn alloc_order(order: u32) -> Option<PfnRange> {
+    alloc_frames(AllocRequest::order(order)).ok()
+}
+
 /// Returns the frames that these bytes touch.
 pub(crate) fn frames_touched_by(phys_addr: u64, len: u64) -> Result<PfnRange, MapError> {
-    let bad_range = MapError::BadRange { phys_addr, len };
-    let start = phys_addr & !0xfff;
-    let end = phys_addr.checked_add(len).and_then(|end| end.checked_next_multiple_of(0x1000));
-    let len = Bytes(end.ok_or(bad_range)? - start);
-    PfnRange::from_bytes(start, len).map_err(|_| bad_range)
+    layout::frames_touched_by(phys_addr, len).ok_or(MapError::BadRange { phys_addr, len })
 }
 
 impl AddressSpace {

@@ -2,10 +2,10 @@
 
 mod acpi;
 mod acpi_hotplug;
-pub(crate) mod attached_device;
+mod attached_device;
 mod balloon;
-pub(crate) mod boot_memory;
-pub(crate) mod churn;
+mod boot_memory;
+mod churn;
 mod config_space;
 mod descriptors;
 mod device;
@@ -14,67 +14,74 @@ mod dimms;
 mod edu;
 mod engine;
 mod entropy;
-pub(crate) mod fatal;
+mod fatal;
+mod firmware;
 mod general_events;
 mod hal;
 mod heap;
 mod hooks;
-pub(crate) mod limits;
-pub(crate) mod memory;
+mod loader;
+mod memory;
 mod memory_view;
 mod migratable_window;
-pub(crate) mod moving_pages;
+mod moving_pages;
 mod msix;
-pub(crate) mod nmi_statistics;
+mod nmi;
 mod nvdimm;
 mod objects;
-pub(crate) mod page_faults;
+mod page_faults;
 mod pci;
 mod pinned_memory;
 mod poison;
-pub(crate) mod progress;
+mod progress;
 mod queue_memory;
 mod quiesce;
 mod session;
-pub(crate) mod signal;
-pub(crate) mod take_once;
+mod stacks;
+mod take_once;
 mod this_cpu;
 mod transport;
-pub(crate) mod wakeup;
+mod wakeup;
 mod workload;
 mod zone_watch;
 
-use crate::arch::{self, Clock, Console, MessageTarget, NextKernel, Nmis, Stopwatch, Timers, exit};
-use boot_memory::{BootMapping, LoaderMap, MAX_ENTRIES, MAX_MODULES};
+use crate::arch::{self, Clock, Console, Handlers, MessageTarget, NextKernel, Stopwatch, exit};
+use boot_memory::BootMapping;
+use core::fmt;
 use engine::Engine;
 use fatal::{give_up, must};
+use firmware::Firmware;
 use hooks::KernelMapping;
 use hotmem::{Bytes, Contents, Pfn, PfnRange};
-
+use hotmem_directmap::Caching;
 use hotmem_guest::cmdline::{self, ExitWhen, Options, StackOf};
 use hotmem_guest::event::Event;
 use hotmem_guest::mp_table;
-use hotmem_guest::pvh::{Handover, MemoryMapEntry, StartInfo};
+use hotmem_guest::pvh::Handover;
 use hotmem_guest::report::Report;
-use progress::{TICKS, start_ticking};
+use loader::{Description, Loaded};
+use progress::{TICKS, WATCHDOG, start_ticking};
 use session::{Session, SessionParameters};
+use stacks::Stacks;
 use take_once::TakeOnce;
-
-/// The command line, and the loader's memory map and modules.
-static CMDLINE: TakeOnce<[u8; 4096]> = TakeOnce::new([0; 4096]);
-static MEMORY_MAP: TakeOnce<[MemoryMapEntry; MAX_ENTRIES]> =
-    TakeOnce::new([MemoryMapEntry::EMPTY; MAX_ENTRIES]);
-static MODULES: TakeOnce<[MemoryMapEntry; MAX_MODULES]> =
-    TakeOnce::new([MemoryMapEntry::EMPTY; MAX_MODULES]);
 
 static OPTIONS: TakeOnce<Option<Options>> = TakeOnce::new(None);
 static CLOCK: TakeOnce<Option<Clock>> = TakeOnce::new(None);
 
-/// Runs the kernel in 64-bit mode. The boot code calls this function on the boot stack. It has
-/// mapped the first [`arch::image::mapped`] part of physical memory at the kernel's link address and in
-/// the direct map.
-pub(crate) extern "C" fn kernel_main(start_info: u64) -> ! {
-    let session = Session::open(boot(start_info));
+/// What the kernel does when an exception or an interrupt occurs.
+static HANDLERS: Handlers = Handlers {
+    give_up: |reason: &dyn fmt::Display| give_up(reason),
+    tick,
+    page_is_absent: moving_pages::wait_for_page,
+    run_other_cpu,
+};
+
+/// Runs the kernel. The boot code of the architecture calls this function on the boot stack, with the
+/// address of what the loader has passed. It has mapped [`arch::image::mapped`] in the direct map, and
+/// the kernel's image at its link address.
+#[unsafe(no_mangle)]
+extern "C" fn kernel_main(boot_info: u64) -> ! {
+    let session = Session::open(boot(boot_info));
     session.attach_devices();
     session.run();
     exit(session.finish())
@@ -82,41 +89,45 @@ pub(crate) extern "C" fn kernel_main(start_info: u64) -> ! {
 
 /// Starts the engine and what else runs without devices. Ends the machine if the run is over then.
 #[inline(never)]
-fn boot(start_info: u64) -> SessionParameters {
-    let mut report = Report::begin(Console::open());
+fn boot(boot_info: u64) -> SessionParameters {
+    let mut report = Report::begin(Console::open(&loader::early_devices(boot_info)));
     let stopwatch = Stopwatch::start();
-    arch::start_first_cpu();
+    arch::start_first_cpu(&HANDLERS);
 
-    let boot_mapping = BootMapping;
-    let info = must("start_info", StartInfo::read(&boot_mapping, start_info));
-    let cmdline = must("command line", info.cmdline(&boot_mapping, CMDLINE.take()));
-    let (cmdline, next) = cmdline::split(cmdline);
+    let Loaded { command_line, map, description } = must("loader", Loaded::read(boot_info));
+    let (cmdline, next) = cmdline::split(command_line);
     let options = &*OPTIONS.put(must("command line", Options::parse(cmdline)));
     must("stack overflow", arch::plan_overflow(options.overflow));
     // Some timers tick only when their interrupt controller is open.
     let ticks = start_ticking(TICKS, options).ok().map(|()| TICKS);
-    let entries = must("memory map", info.memory_map(&boot_mapping, MEMORY_MAP.take()));
-    let modules = must("modules", info.modules(&boot_mapping, MODULES.take()));
-    let map = LoaderMap { entries, modules };
     let (mut space, table_frames) = must("memory", map.map());
-    // Without a module the words after `--` are for no kernel, but for an init program.
-    let next = next.zip(modules.first()).map(|(cmdline, module)| {
-        if matches!(options.exit, ExitWhen::Boot | ExitWhen::Nvdimm) {
-            give_up("next kernel: this run ends before it looks for devices");
+    let firmware = Firmware::unknown();
+    let mut next_kernel = None;
+    match description {
+        Description::Acpi { rsdp } => {
+            // Without a module the words after `--` are for no kernel, but for an init program.
+            next_kernel = next.zip(map.in_use.first()).map(|(cmdline, module)| {
+                if matches!(options.exit, ExitWhen::Boot | ExitWhen::Nvdimm) {
+                    give_up("next kernel: this run ends before it looks for devices");
+                }
+                let (memory_map, modules) = (map.entries, map.in_use);
+                let handover = Handover { cmdline, rsdp_addr: rsdp, memory_map, modules };
+                must("next kernel", NextKernel::prepare(module, map.ram_ranges(), handover))
+            });
+            must("ACPI", firmware.add_acpi(rsdp, &mut space, map.ram_ranges()));
+            firmware.cpus.add_if_unlisted(mp_table::apic_ids(&BootMapping));
         }
-        let rsdp_addr = info.rsdp_addr();
-        let handover = Handover { cmdline, rsdp_addr, memory_map: entries, modules };
-        must("next kernel", NextKernel::prepare(&map, module, handover))
-    });
-    let firmware = acpi::Firmware::read(info.rsdp_addr(), &mut space, map.ram_ranges());
-    let firmware = must("ACPI", firmware);
-    firmware.cpus.add_if_unlisted(mp_table::apic_ids(&boot_mapping));
+        Description::Tree(tree) => firmware.add_tree(tree),
+    }
     let mapping = KernelMapping { space, bytes_described: Bytes::ZERO, has_descriptors: false };
     let hotplug = must("memory", map.start(mapping, table_frames, firmware));
     let engine = Engine::begin(hotplug, options);
-    must("interrupts", arch::open_interrupts(engine.space()));
-    let timers = Timers { ticks, pm_timer: firmware.pm_timer_port };
-    let clock = &*CLOCK.put(must("clock", stopwatch.calibrate(timers)));
+    let map_registers =
+        |phys_addr, len| engine.space().map_bytes(phys_addr, len, Caching::Uncached);
+    let opened = arch::open_interrupts(firmware.gic, map_registers, memory::alloc_order);
+    must("interrupts", opened);
+    let calibrated = stopwatch.calibrate(ticks, firmware.pm_timer_port);
+    let clock = &*CLOCK.put(must("clock", calibrated));
     if ticks.is_none() {
         must("timer", start_ticking(TICKS, options));
     }
@@ -163,15 +174,18 @@ fn boot(start_info: u64) -> SessionParameters {
     if options.churn {
         churn::start();
     }
-    let nmis = options.nmis.then(|| must("NMIs", Nmis::start()));
+    if options.nmis {
+        must("NMIs", arch::handle_nmis(nmi::handle));
+    }
     if let Some(bursts) = options.faults {
-        let nodes = firmware.nodes.as_slice().iter().map(|(_, node)| node.0.saturating_add(1));
+        let nodes = firmware.nodes.iter().map(|(_, node)| node.0.saturating_add(1));
         page_faults::begin(bursts, nodes.max().unwrap_or(1), *clock);
     }
     let work = options.churn || options.memory_written_by_cpus != Bytes::ZERO;
     if work || options.faults.is_some() || options.overflow == Some(StackOf::OtherCpu) {
         let ids = firmware.cpus.start_ids();
-        must("CPUs", arch::start_others(ids, clock, engine.space()));
+        let mut stacks = Stacks::open(engine.space());
+        must("CPUs", arch::start_others(ids, clock, |cpu| stacks.add(cpu)));
     }
     SessionParameters {
         report,
@@ -179,18 +193,25 @@ fn boot(start_info: u64) -> SessionParameters {
         options,
         engine,
         ecam: firmware.ecam,
+        bar_window: firmware.bar_window.clone(),
         events: firmware.events,
         slots: *must("memory slots", firmware.slots.as_ref()),
         cmdline,
         message_target: MessageTarget::this_cpu(),
         boot_memory,
-        nmis,
-        next_kernel: next,
+        next_kernel,
+    }
+}
+
+/// Handles a tick of the timer.
+fn tick() {
+    if WATCHDOG.tick().is_some() {
+        give_up("watchdog: no progress");
     }
 }
 
 /// Runs a CPU other than the first one. It allocates and frees memory, as the options say.
-pub(crate) fn run_other_cpu(number: usize) -> ! {
+fn run_other_cpu(number: usize) -> ! {
     if page_faults::is_planned() {
         page_faults::run(number)
     }

@@ -29,7 +29,9 @@ pub(super) fn enable(
     let Some(entry) = buses.registers(function, bar, table & !7, ENTRY_BYTES) else {
         return false;
     };
-    let (address, data) = target.address_and_data(message);
+    let Some((address, data)) = target.address_and_data(requester(function), message) else {
+        return false;
+    };
     let low = u32::try_from(address & u64::from(u32::MAX)).unwrap_or_default();
     let high = u32::try_from(address >> 32).unwrap_or_default();
     for (index, word) in [low, high, data, 0].into_iter().enumerate() {
@@ -40,4 +42,10 @@ pub(super) fn enable(
     let control = buses.config.read_word(function, capability.offset);
     buses.config.write_word(function, capability.offset, control & !MASK_ALL | ENABLE);
     true
+}
+
+/// Returns the number by which the function's messages are known: its bus, number and function.
+fn requester(function: DeviceFunction) -> u16 {
+    let DeviceFunction { bus, device, function } = function;
+    u16::from_be_bytes([bus, device << 3 | function])
 }

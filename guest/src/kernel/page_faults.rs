@@ -8,10 +8,8 @@
 //! amount that was allocated again.
 
 use super::fatal::give_up;
-use super::limits::MAX_CPUS;
 use super::memory::{FRAME_WORDS, FRAMES, alloc_frames};
 use super::progress::WATCHDOG;
-use super::signal::other_cpus;
 use crate::arch::Clock;
 use crate::arch::interrupts;
 use core::sync::atomic::{
@@ -24,6 +22,8 @@ use hotmem::{AllocRequest, Bytes, NodeChoice, NodeId, Pfn, PfnRange};
 use hotmem_guest::cmdline::Faults;
 use hotmem_guest::event::Event;
 use hotmem_guest::frame_words::FRAME_WORDS as WORDS;
+use hotmem_guest::limits::MAX_CPUS;
+use hotmem_guest::signal::other_cpus;
 use hotmem_guest::to_usize;
 
 /// The plan of the CPUs, written before they start.

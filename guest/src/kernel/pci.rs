@@ -13,12 +13,13 @@
 mod addresses;
 mod ports;
 
-use super::acpi::EcamArea;
 use super::config_space::ConfigSpace;
-use super::limits::MAX_DEVICES;
+use super::firmware::EcamArea;
 use super::memory::{AddressSpace, MapError, virt};
 use core::fmt;
+use core::ops::Range;
 use core::ptr::NonNull;
+use hotmem_guest::limits::MAX_DEVICES;
 use hotmem_guest::mmio_window::{MmioWindow, WindowFull};
 use hotmem_guest::pci_functions;
 use hotmem_guest::slot::Slot;
@@ -26,9 +27,6 @@ use virtio_drivers::transport::pci::bus::{
     Command, ConfigurationAccess, DeviceFunction, DeviceFunctionInfo, HeaderType, PciError, PciRoot,
 };
 
-/// The addresses for BARs to which firmware has assigned no address. They are below the I/O APIC,
-/// and are neither RAM nor firmware on any PC.
-const SPARE_WINDOW: core::ops::Range<u32> = 0xfe00_0000..0xfec0_0000;
 /// The granularity of a bridge's memory window.
 const BRIDGE_GRANULARITY: u32 = 1 << 20;
 /// The maximal depth of nested bridges. A greater depth means that the bridges form a loop.
@@ -87,16 +85,18 @@ pub(crate) enum BusError {
 }
 
 impl Buses {
-    /// Opens configuration space.
+    /// Opens configuration space. BARs to which firmware has assigned no address get addresses of
+    /// `bar_window`.
     pub(crate) fn open(
         ecam: Option<EcamArea>,
+        bar_window: Range<u32>,
         memory: &mut AddressSpace,
     ) -> Result<Self, BusError> {
         let config = match ecam {
             Some(area) => ConfigSpace::ecam(area, memory).map_err(BusError::Memory)?,
             None => ConfigSpace::ports(),
         };
-        let spare_window = MmioWindow::new(SPARE_WINDOW.start, SPARE_WINDOW.end);
+        let spare_window = MmioWindow::new(bar_window.start, bar_window.end);
         Ok(Buses {
             root: PciRoot::new(config),
             config,

@@ -1,6 +1,5 @@
 //! Starts the timer, whose ticks the watchdog counts.
 
-use super::fatal::give_up;
 use crate::arch;
 use core::fmt;
 use hotmem_guest::cmdline::Options;
@@ -22,13 +21,6 @@ pub(crate) struct NoTimer;
 pub(crate) fn start_ticking(per_second: u32, options: &Options) -> Result<(), NoTimer> {
     WATCHDOG.set_limit(options.watchdog_seconds.saturating_mul(per_second));
     if arch::tick_at(per_second) { Ok(()) } else { Err(NoTimer) }
-}
-
-/// Handles a tick of the timer. The interrupt's handler calls this.
-pub(crate) fn tick() {
-    if WATCHDOG.tick().is_some() {
-        give_up("watchdog: no progress");
-    }
 }
 
 impl fmt::Display for NoTimer {

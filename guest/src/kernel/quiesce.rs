@@ -1,6 +1,6 @@
 //! Waits until the other CPUs have finished a step of their work or freed their frames.
 
-use super::signal::Signal;
+use hotmem_guest::signal::Signal;
 
 /// The request to the other CPUs to free all frames that they hold.
 static RELEASE: Signal = Signal::new();

@@ -10,7 +10,6 @@ mod scan;
 mod touching;
 mod work;
 
-use super::acpi::{EcamArea, SlotRegion};
 use super::acpi_hotplug::AcpiHotplug;
 use super::attached_device::AttachedDevice;
 use super::balloon::Balloon;
@@ -20,8 +19,8 @@ use super::edu::Edu;
 use super::engine::{Engine, online_type};
 use super::entropy::Entropy;
 use super::fatal::{give_up, must};
+use super::firmware::{EcamArea, SlotRegion};
 use super::general_events::GeneralEvents;
-use super::limits::MAX_DEVICES;
 use super::memory::FRAMES;
 use super::objects::Objects;
 use super::page_faults::Bursts;
@@ -29,9 +28,12 @@ use super::pci::{Buses, MAX_PORTS};
 use super::pinned_memory::PinnedRanges;
 use super::progress::WATCHDOG;
 use super::take_once::TakeOnce;
-use crate::arch::{Clock, Console, MessageTarget, NextKernel, Nmis, interrupts};
+use super::wakeup;
+use crate::arch::{Clock, Console, MessageTarget, NextKernel, interrupts};
+use core::ops::Range;
 use hotmem::{Bytes, Pfn, PfnRange};
 use hotmem_guest::cmdline::{Options, WorkAt};
+use hotmem_guest::limits::MAX_DEVICES;
 use hotmem_guest::report::Report;
 use hotmem_guest::virtio_mmio;
 use hotmem_guest::watchdog::Step;
@@ -84,8 +86,6 @@ pub(crate) struct Session {
     resizes: u32,
     /// The number of frames that held the engine's words at the last report.
     word_frames: u64,
-    /// NMIs that allocate and free frames, if the run has them.
-    nmis: Option<Nmis>,
     /// The kernel to start at the end.
     next_kernel: Option<NextKernel>,
 }
@@ -99,6 +99,8 @@ pub(crate) struct SessionParameters {
     pub(crate) engine: &'static mut Engine,
     /// The memory-mapped configuration space of PCI.
     pub(crate) ecam: Option<EcamArea>,
+    /// The addresses for BARs to which firmware has assigned no address.
+    pub(crate) bar_window: Range<u32>,
     /// ACPI's general-purpose events, if there are any.
     pub(crate) events: Option<GeneralEvents>,
     /// The registers of memory slots, if there are any.
@@ -109,8 +111,6 @@ pub(crate) struct SessionParameters {
     pub(crate) message_target: Option<MessageTarget>,
     /// The memory from frame 0 to the end of the RAM in the loader's map.
     pub(crate) boot_memory: PfnRange,
-    /// NMIs that allocate and free frames, if the run has them.
-    pub(crate) nmis: Option<Nmis>,
     /// The kernel to start at the end of a successful run.
     pub(crate) next_kernel: Option<NextKernel>,
 }
@@ -122,7 +122,8 @@ impl Session {
         WATCHDOG.enter(Step::Discovery);
         let SessionParameters { report, clock, options, engine, cmdline, message_target, .. } =
             parameters;
-        let buses = must("PCI", Buses::open(parameters.ecam, engine.space()));
+        let buses =
+            must("PCI", Buses::open(parameters.ecam, parameters.bar_window, engine.space()));
         let dimms = Dimms::find(parameters.slots, parameters.events, online_type(options.online));
         SESSION.put(Session {
             report,
@@ -149,7 +150,6 @@ impl Session {
             touched_memory: Bytes::ZERO,
             resizes: 0,
             word_frames: FRAMES.counts().words,
-            nmis: parameters.nmis,
             next_kernel: parameters.next_kernel,
         })
     }
@@ -209,7 +209,7 @@ impl Session {
             }
             WATCHDOG.enter(Step::Idle);
             if !self.must_poll_soon(balloon) {
-                interrupts::wait_for_interrupt();
+                interrupts::wait_for_interrupt(wakeup::take_memory_freed);
             }
             WATCHDOG.enter(Step::Discovery);
             (0..MAX_PORTS).for_each(|port| self.watch_port(port));

@@ -82,7 +82,7 @@ impl ConnectedDevice {
             .is_some_and(|(message, target)| msix::enable(buses, function, message, target));
         let interrupt_mode = if has_vector {
             InterruptMode::OwnMessage
-        } else if allowed >= Interrupts::Intx && !must_be_polled(&mut transport) {
+        } else if may_use_line(allowed) && !must_be_polled(&mut transport) {
             buses.enable_line(function);
             InterruptMode::SharedLine(buses.irq(function))
         } else {
@@ -114,13 +114,20 @@ impl ConnectedDevice {
         if transport.version() == MmioVersion::Legacy {
             return Err(ConnectError::Legacy);
         }
-        let may_interrupt = allowed >= Interrupts::Intx;
-        let interrupt_mode =
-            if may_interrupt { InterruptMode::OwnLine(irq) } else { InterruptMode::Polling };
+        let interrupt_mode = if may_use_line(allowed) {
+            InterruptMode::OwnLine(irq)
+        } else {
+            InterruptMode::Polling
+        };
         let transport =
             DeviceTransport { transport: transport.into(), common: None, has_vector: false };
         Ok(Some(ConnectedDevice { transport, interrupt_mode }))
     }
+}
+
+/// Returns whether devices may interrupt by lines, if these interrupts are `allowed`.
+fn may_use_line(allowed: Interrupts) -> bool {
+    allowed >= Interrupts::Intx && interrupts::has_lines()
 }
 
 /// Returns whether the device must not interrupt by a line, because it is a balloon that takes

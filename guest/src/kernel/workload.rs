@@ -5,7 +5,6 @@
 //! and at the end of the run.
 
 use super::fatal::give_up;
-use super::limits::{MAX_DEVICES, MAX_DIMMS};
 use super::memory::{FRAME_WORDS, FRAMES, alloc_frames};
 use super::migratable_window;
 use super::poison;
@@ -15,6 +14,7 @@ use hotmem::geometry::{FRAME_SIZE, PAGEBLOCK_FRAMES};
 use hotmem::{AllocRequest, Bytes, Migration, Pfn, PfnRange};
 use hotmem_guest::cmdline::{Options, Release, Touch};
 use hotmem_guest::frame_words::{self, each_frame};
+use hotmem_guest::limits::{MAX_DEVICES, MAX_DIMMS};
 use hotmem_guest::owned::OwnedFrames;
 use hotmem_guest::pattern;
 use hotmem_guest::to_usize;

@@ -21,15 +21,6 @@ pub(crate) struct Clock {
     hz: u64,
 }
 
-/// Timers of known frequency, in the order in which they are used. The last one is the local APIC's.
-#[derive(Clone, Copy)]
-pub(crate) struct Timers {
-    /// The number of ticks in a second of channel 0 of the 8254, if it ticks.
-    pub(crate) ticks: Option<u32>,
-    /// The port of ACPI's power-management timer, if there is one.
-    pub(crate) pm_timer: Option<IoPort>,
-}
-
 /// Neither the CPU nor a timer yields the TSC frequency.
 pub(crate) struct UnknownSpeed;
 
@@ -61,9 +52,13 @@ impl Stopwatch {
 
     /// Determines the TSC frequency from CPUID. If CPUID does not give it, uses the 8254's
     /// countdown, which `start` has begun so that boot need not wait for it. If there is no
-    /// countdown, uses the first of `timers`.
-    pub(crate) fn calibrate(self, timers: Timers) -> Result<Clock, UnknownSpeed> {
-        let Timers { ticks, pm_timer } = timers;
+    /// countdown, uses the first timer that exists: channel 0 of the 8254, which ticks `ticks` times a
+    /// second, ACPI's power-management timer, or that of the local APIC, which must be unused.
+    pub(crate) fn calibrate(
+        self,
+        ticks: Option<u32>,
+        pm_timer: Option<IoPort>,
+    ) -> Result<Clock, UnknownSpeed> {
         let hz = match (speed_by_cpuid(), ticks, pm_timer, LocalApic::get()) {
             (Some(hz), ..) => hz,
             (None, ..) if pit::has_countdown() => measure(self)?,

@@ -2,6 +2,7 @@
 
 use core::arch::asm;
 use core::fmt;
+use hotmem_guest::device_tree::EarlyDevices;
 use x86_64::instructions::port::Port;
 
 /// The port's first register.
@@ -27,8 +28,8 @@ pub(crate) struct Console {
 
 impl Console {
     /// Sets the port up: 8 data bits, no parity, 1 stop bit, FIFOs on, no interrupts. Does not set
-    /// the speed, because virtual ports have none.
-    pub(crate) fn open() -> Self {
+    /// the speed, because virtual ports have none. A PC needs no description of its console.
+    pub(crate) fn open(_: &EarlyDevices) -> Self {
         // SAFETY: on every PC, only the first serial port has registers at these port addresses. On
         // a machine without a serial port, a write there has no effect.
         unsafe {

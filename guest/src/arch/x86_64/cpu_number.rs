@@ -1,7 +1,7 @@
 //! Numbers the CPUs. The GS base of each CPU points to the CPU's number.
 
-use crate::kernel::limits::MAX_CPUS;
 use core::arch::asm;
+use hotmem_guest::limits::MAX_CPUS;
 use x86_64::VirtAddr;
 use x86_64::registers::model_specific::GsBase;
 
@@ -32,7 +32,7 @@ pub(crate) fn cpu_number() -> usize {
 }
 
 /// Sets the number of the calling CPU. The CPU must call this before it uses
-/// [`FRAMES`](crate::kernel::memory::FRAMES).
+/// the kernel's frames.
 pub(super) fn set(cpu: usize) {
     GsBase::write(VirtAddr::from_ptr(&raw const NUMBERS[cpu]));
 }

@@ -1,4 +1,4 @@
-//! Switches from PVH's 32-bit entry to 64-bit mode, and calls [`crate::kernel::kernel_main`].
+//! Switches from PVH's 32-bit entry to 64-bit mode, and calls the kernel's `kernel_main`.
 
 use super::image::{BOOT_PAGES, KERNEL_BASE, PAGE_FLAGS, STACK_BYTES, TABLE_FLAGS};
 use core::arch::global_asm;
@@ -88,7 +88,7 @@ pvh_start:
     leaq boot_stack_top(%rip), %rsp
     xorl %ebp, %ebp
     movl %esi, %edi
-    call {kernel_main}
+    call kernel_main
     ud2
 
     .section .rodata.boot_gdt, "a"
@@ -154,6 +154,5 @@ boot_stack_top:
     page_flags = const PAGE_FLAGS,
     pages = const BOOT_PAGES,
     stack = const STACK_BYTES,
-    kernel_main = sym crate::kernel::kernel_main,
     options(att_syntax)
 );

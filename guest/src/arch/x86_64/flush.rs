@@ -2,7 +2,7 @@
 
 use super::lapic;
 use super::vectors;
-use crate::kernel::signal::{Signal, other_cpus};
+use hotmem_guest::signal::{Signal, other_cpus};
 use hotmem_pgtable::x86_64::Format;
 use hotmem_pgtable::{Flush, Flusher, VirtRange};
 use x86_64::instructions::tlb;

@@ -50,12 +50,13 @@ pub(crate) fn image() -> Range<u64> {
 }
 
 /// Returns the physical addresses that the boot code has mapped in the direct map. The kernel and the
-/// loader's tables lie there.
-pub(crate) fn mapped() -> Range<u64> {
-    0..BOOT_PAGES << 21
+/// loader's tables lie there. The second range is empty.
+pub(crate) fn mapped() -> [Range<u64>; 2] {
+    [0..BOOT_PAGES << 21, 0..0]
 }
 
 /// Returns the physical address of a pointer into the image, or `None` for other pointers.
+#[inline]
 pub(crate) fn phys(pointer: *const u8) -> Option<u64> {
     (pointer.expose_provenance() as u64).checked_sub(KERNEL_BASE)
 }

@@ -2,7 +2,6 @@
 
 use super::vectors::{FLUSH, MESSAGES, Message};
 use super::{lapic, pic};
-use crate::kernel::wakeup;
 use core::sync::atomic::{AtomicU16, AtomicU32, Ordering::Relaxed};
 use x86_64::instructions::interrupts;
 
@@ -19,6 +18,11 @@ static STRAY_COUNT: AtomicU16 = AtomicU16::new(0);
 /// The number of consecutive stray interrupts after which the line stays masked, so that another
 /// device on a shared line cannot keep the CPU busy.
 const MAX_STRAY: u16 = 16;
+
+/// Returns whether the lines of devices can interrupt.
+pub(crate) fn has_lines() -> bool {
+    pic::exists()
+}
 
 /// Enables the IRQ of a PCI device. Also enables all level-triggered IRQs, which firmware has set
 /// up for PCI, because some firmware reports a wrong IRQ. Returns whether any IRQ was enabled.
@@ -62,12 +66,11 @@ pub(crate) fn answer_lines(acknowledge_devices: impl FnOnce() -> bool) {
     }
 }
 
-/// Halts until a device interrupts or the timer ticks. Does not halt if an interrupt is pending.
-pub(crate) fn wait_for_interrupt() {
+/// Halts until a device interrupts or the timer ticks. Does not halt if an interrupt is pending, or if
+/// there is `other_work`.
+pub(crate) fn wait_for_interrupt(other_work: impl FnOnce() -> bool) {
     halt_unless(|| {
-        wakeup::take_memory_freed()
-            || RAISED_LINES.load(Relaxed) != 0
-            || MESSAGES_ARRIVED.load(Relaxed) != 0
+        other_work() || RAISED_LINES.load(Relaxed) != 0 || MESSAGES_ARRIVED.load(Relaxed) != 0
     });
 }
 

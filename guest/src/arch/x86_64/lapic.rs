@@ -90,7 +90,7 @@ impl LocalApic {
     /// Finds the local APIC. `map` maps the registers, given their physical address and size.
     /// Returns `None` if the local APIC is disabled; the 8259s then interrupt the CPU directly.
     pub(crate) fn open<E>(
-        map: impl FnOnce(u64, u64) -> Result<NonNull<u8>, E>,
+        mut map: impl FnMut(u64, u64) -> Result<NonNull<u8>, E>,
     ) -> Result<Option<&'static Self>, E> {
         // SAFETY: every CPU with a 64-bit mode has this register.
         let base = unsafe { Msr::new(APIC_BASE).read() };
@@ -236,9 +236,10 @@ impl ApicId {
     }
 
     /// Returns the address to which the device writes, and the data that it writes, to interrupt this
-    /// CPU by the message (Intel SDM volume 3, 11.11).
-    pub(crate) fn address_and_data(self, message: Message) -> (u64, u32) {
-        (0xfee0_0000 | u64::from(self.0) << 12, message_vector(message).into())
+    /// CPU by the message (Intel SDM volume 3, 11.11). It makes no difference which device does so.
+    #[expect(clippy::unnecessary_wraps, reason = "another architecture may need memory for this")]
+    pub(crate) fn address_and_data(self, _: u16, message: Message) -> Option<(u64, u32)> {
+        Some((0xfee0_0000 | u64::from(self.0) << 12, message_vector(message).into()))
     }
 }
 

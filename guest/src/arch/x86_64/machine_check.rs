@@ -1,6 +1,6 @@
 //! Takes machine checks, and hands the frames that they report as bad to the main loop.
 
-use crate::kernel::fatal::give_up;
+use crate::arch::handlers;
 use core::arch::x86_64::__cpuid;
 use core::sync::atomic::{
     AtomicU64,
@@ -59,9 +59,9 @@ pub(crate) fn handle() {
         let status = read(BANK_STATUS + bank);
         match interpret(global_status, status, read(BANK_ADDRESS + bank)) {
             None => continue,
-            Some(BankError::Fatal(reason)) => {
-                give_up(format_args!("machine check: {reason}, status {status:#x}"))
-            }
+            Some(BankError::Fatal(reason)) => (handlers::get().give_up)(&format_args!(
+                "machine check: {reason}, status {status:#x}"
+            )),
             Some(BankError::BadFrame(frame)) => record(frame),
         }
         // SAFETY: the write clears the error, which was recorded.
@@ -84,7 +84,7 @@ fn record(frame: Pfn) {
         was.map_or_else(|other| other == entry, |_| true)
     });
     if !is_recorded {
-        give_up("machine check: too many bad frames at once");
+        (handlers::get().give_up)(&"machine check: too many bad frames at once");
     }
 }
 

@@ -14,17 +14,16 @@ mod io_port;
 mod lapic;
 mod machine_check;
 mod next_kernel;
-mod nmi;
 pub(crate) mod paging;
 mod pic;
 mod pit;
 mod smp;
-mod stacks;
+pub(crate) mod stack_layout;
 mod task_state;
 mod trap;
 mod vectors;
 
-pub(crate) use clock::{Clock, Stopwatch, Timers};
+pub(crate) use clock::{Clock, Stopwatch};
 pub(crate) use console::Console;
 pub(crate) use cpu_number::cpu_number;
 pub(crate) use exit::exit;
@@ -33,17 +32,20 @@ pub(crate) use io_port::IoPort;
 pub(crate) use lapic::ApicId as MessageTarget;
 pub(crate) use machine_check::take_bad_frame;
 pub(crate) use next_kernel::NextKernel;
-pub(crate) use nmi::Nmis;
 pub(crate) use smp::start_others;
 pub(crate) use task_state::plan_overflow;
+pub(crate) use trap::handle_nmis;
 pub(crate) use vectors::{MESSAGES, Message};
 
-use crate::kernel::memory::{AddressSpace, MapError};
-use hotmem_directmap::Caching;
+use super::handlers::{self, Handlers};
+use core::ptr::NonNull;
+use hotmem::PfnRange;
+use hotmem_guest::device_tree::Gic;
 use lapic::LocalApic;
 
 /// Handles exceptions and interrupts of the first CPU from now on.
-pub(crate) fn start_first_cpu() {
+pub(crate) fn start_first_cpu(handlers: &'static Handlers) {
+    handlers::set(handlers);
     cpu_number::set(0);
     trap::load();
     machine_check::enable();
@@ -52,10 +54,14 @@ pub(crate) fn start_first_cpu() {
     ::x86_64::instructions::interrupts::enable();
 }
 
-/// Finds the local APIC, if there is one.
-pub(crate) fn open_interrupts(space: &mut AddressSpace) -> Result<(), MapError> {
-    let registers = |phys_addr, len| space.map_bytes(phys_addr, len, Caching::Uncached);
-    if let Some(apic) = LocalApic::open(registers)? {
+/// Finds the local APIC, if there is one. `map` maps registers, given their physical address and size.
+/// There is no other controller, and none needs memory.
+pub(crate) fn open_interrupts<E>(
+    _: Option<Gic>,
+    map: impl FnMut(u64, u64) -> Result<NonNull<u8>, E>,
+    _: fn(u32) -> Option<PfnRange>,
+) -> Result<(), E> {
+    if let Some(apic) = LocalApic::open(map)? {
         apic.pass_on_pic_interrupts_and_nmis();
     }
     Ok(())

@@ -8,14 +8,14 @@
 
 use super::paging;
 use super::smp::TRAMPOLINE;
-use crate::kernel::boot_memory::LoaderMap;
-use crate::kernel::memory::{AddressSpace, frames_touched_by, virt};
-use crate::kernel::signal::other_cpus;
 use core::arch::{asm, global_asm};
 use core::fmt;
 use hotmem::{Pfn, PfnRange};
 use hotmem_guest::elf::{Image, ImageError, Segment};
-use hotmem_guest::pvh::{Handover, MemoryMapEntry, PvhError};
+use hotmem_guest::layout::{frames_touched_by, virt};
+use hotmem_guest::memory_map::MemoryMapEntry;
+use hotmem_guest::pvh::{Handover, PvhError};
+use hotmem_guest::signal::other_cpus;
 use hotmem_guest::to_usize;
 
 /// The address of the tables that this kernel passes to the next kernel, in memory that neither
@@ -59,8 +59,8 @@ impl NextKernel {
     /// Prepares the next kernel. All RAM must be mapped, and the loader's tables must have been
     /// read.
     pub(crate) fn prepare(
-        map: &LoaderMap<'_>,
         module: &MemoryMapEntry,
+        ram: impl Iterator<Item = PfnRange> + Clone,
         handover: Handover<'_>,
     ) -> Result<Self, NextKernelError> {
         // SAFETY: modules lie in RAM, all RAM is mapped, and nothing writes to modules.
@@ -69,7 +69,7 @@ impl NextKernel {
         let image = Image::read(bytes).map_err(NextKernelError::Image)?;
         let mut parts = 0;
         for segment in image.segments() {
-            let part = Part::new(module.addr, segment, map);
+            let part = Part::new(module.addr, segment, ram.clone(), handover.modules);
             let part = part.ok_or(NextKernelError::Destination(segment))?;
             if parts == MAX_PARTS {
                 return Err(NextKernelError::TooManyParts);
@@ -90,7 +90,7 @@ impl NextKernel {
 
     /// Ends this kernel and starts the next one. No device may write to memory any more. Returns
     /// only if other CPUs run.
-    pub(crate) fn start(self, space: &mut AddressSpace) -> NextKernelError {
+    pub(crate) fn start(self) -> NextKernelError {
         if other_cpus() > 0 {
             return NextKernelError::OtherCpusRun;
         }
@@ -98,7 +98,7 @@ impl NextKernel {
         // SAFETY: the page at `TRAMPOLINE` is RAM that this kernel keeps out of use. The code is
         // shorter than a page.
         unsafe { virt(TRAMPOLINE).copy_from_nonoverlapping(start, end.addr() - start.addr()) };
-        paging::restore_identity_map(space);
+        paging::restore_identity_map();
         // SAFETY: the copied code is linked for the address `TRAMPOLINE`, and is mapped there.
         // `Part::new` has checked the parts that the code copies, and no other code of this kernel
         // runs any more.
@@ -119,14 +119,19 @@ impl NextKernel {
 impl Part {
     /// Makes the part that copies `segment` of the image at `image_start`. Returns `None` if the
     /// segment's destination is not free RAM.
-    fn new(image_start: u64, segment: Segment, map: &LoaderMap<'_>) -> Option<Self> {
+    fn new(
+        image_start: u64,
+        segment: Segment,
+        mut ram: impl Iterator<Item = PfnRange>,
+        modules: &[MemoryMapEntry],
+    ) -> Option<Self> {
         let Segment { offset, file_len, phys_addr, len } = segment;
-        let frames = frames_touched_by(phys_addr, len).ok()?;
+        let frames = frames_touched_by(phys_addr, len)?;
         let low = PfnRange::new(Pfn::ZERO, Pfn::containing(TABLES_END)?)?;
-        let modules = map.modules.iter().map(|module| frames_touched_by(module.addr, module.size));
+        let modules = modules.iter().map(|module| frames_touched_by(module.addr, module.size));
         let is_free =
             !frames.overlaps(low) && modules.flatten().all(|module| !frames.overlaps(module));
-        if !is_free || !map.ram_ranges().any(|ram| ram.covers(frames)) {
+        if !is_free || !ram.any(|ram| ram.covers(frames)) {
             return None;
         }
         // The 32-bit code reaches only memory below 4 GiB.

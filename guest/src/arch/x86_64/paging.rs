@@ -1,7 +1,6 @@
 //! The boot code's page tables, and what the CPU's page tables can express.
 
 use super::image;
-use crate::kernel::memory::AddressSpace;
 use core::arch::x86_64::__cpuid;
 use hotmem::Pfn;
 use hotmem_directmap::Attributes;
@@ -34,14 +33,14 @@ pub(crate) fn sets_dirty_bits() -> bool {
 
 /// Unmaps the first pages of the lower half, where the boot code ran, so that null pointers
 /// fault.
-pub(crate) fn drop_identity_map(_: &mut AddressSpace) {
+pub(crate) fn drop_identity_map() {
     // SAFETY: nothing uses the lower half any more, and a page walk reads entries atomically.
     unsafe { (&raw mut image::boot_root).cast::<u64>().write_volatile(0) };
     tlb::flush_all();
 }
 
 /// Maps the first pages of the lower half again, for code that runs at its physical address.
-pub(super) fn restore_identity_map(_: &mut AddressSpace) {
+pub(super) fn restore_identity_map() {
     // SAFETY: the root's first entry is empty. The boot code made the table that
     // `identity_entry` points to, and nothing has changed that table since.
     unsafe {

@@ -7,19 +7,18 @@ use super::image;
 use super::lapic::{self, Ipi, LocalApic};
 use super::machine_check;
 use super::paging;
-use super::stacks::{StackError, Stacks};
 use super::task_state;
 use super::trap;
-use crate::kernel::limits::MAX_CPUS;
-use crate::kernel::memory::{AddressSpace, virt};
-use crate::kernel::run_other_cpu;
-use crate::kernel::signal::{other_cpus, set_other_cpus};
+use crate::arch::handlers;
 use core::arch::global_asm;
 use core::fmt;
 use core::sync::atomic::{
     AtomicUsize,
     Ordering::{Acquire, Relaxed, Release},
 };
+use hotmem_guest::layout::virt;
+use hotmem_guest::limits::MAX_CPUS;
+use hotmem_guest::signal::{other_cpus, set_other_cpus};
 use hotmem_guest::to_usize;
 use x86_64::instructions::interrupts;
 
@@ -41,50 +40,51 @@ const INIT_DELAY_US: u64 = 10_000;
 const START_TIMEOUT_US: u64 = 60_000_000;
 
 /// The reason why a CPU could not be started.
-pub(crate) enum StartError {
+pub(crate) enum StartError<E> {
     /// The CPU that boots has no local APIC, by which it would start the others.
     NoLocalApic,
     /// The CPU gets no stack.
-    Stack(StackError),
+    Stack(E),
     /// The CPU with this APIC ID does not start.
     NotStarted(u8),
     /// There is no other CPU.
     NoOtherCpu,
 }
 
-/// Starts the other CPUs with these IDs of their local APICs. They run [`run_other_cpu`].
-pub(crate) fn start_others(
+/// Starts the other CPUs with these IDs of their local APICs. They run
+/// [`run_other_cpu`](handlers::Handlers::run_other_cpu). `add_stack` makes the stacks of the CPU with a
+/// number, and returns the end of the stack on which it starts.
+pub(crate) fn start_others<E>(
     apic_ids: &[u64],
     clock: &Clock,
-    space: &mut AddressSpace,
-) -> Result<(), StartError> {
+    mut add_stack: impl FnMut(usize) -> Result<usize, E>,
+) -> Result<(), StartError<E>> {
     let apic = LocalApic::get().ok_or(StartError::NoLocalApic)?;
     let (start, end) = (&raw const ap_start, &raw const ap_end);
     let len = end.addr() - start.addr();
     // SAFETY: the page at `TRAMPOLINE` is mapped, and nothing uses it after the loader's tables
     // were read. The code is shorter than a page.
     unsafe { virt(TRAMPOLINE).copy_from_nonoverlapping(start, len) };
-    let mut stacks = Stacks::open(space);
-    paging::restore_identity_map(space);
+    paging::restore_identity_map();
     let own_id = apic.id();
     let ids = apic_ids.iter().filter_map(|&id| u8::try_from(id).ok());
     for id in ids.filter(|&id| u32::from(id) != own_id).take(MAX_CPUS - 1) {
         let number = other_cpus() + 1;
-        let stack_end = stacks.add(number).map_err(StartError::Stack)?;
+        let stack_end = add_stack(number).map_err(StartError::Stack)?;
         start_one(apic, id, number, stack_end, clock)?;
     }
-    paging::drop_identity_map(space);
+    paging::drop_identity_map();
     flush_all();
     if other_cpus() == 0 { Err(StartError::NoOtherCpu) } else { Ok(()) }
 }
 
-fn start_one(
+fn start_one<E>(
     apic: &LocalApic,
     id: u8,
     number: usize,
     stack_end: usize,
     clock: &Clock,
-) -> Result<(), StartError> {
+) -> Result<(), StartError<E>> {
     NEXT_STACK.store(stack_end, Relaxed);
     NEXT_NUMBER.store(number, Relaxed);
     let wait = |us: u64, is_done: &dyn Fn() -> bool| {
@@ -117,7 +117,7 @@ extern "C" fn ap_main(number: u64) -> ! {
     interrupts::enable();
     task_state::overflow_if_planned();
     ARRIVED.store(number, Release);
-    run_other_cpu(number)
+    (handlers::get().run_other_cpu)(number)
 }
 
 unsafe extern "C" {
@@ -196,7 +196,7 @@ ap_high:
     options(att_syntax)
 );
 
-impl fmt::Display for StartError {
+impl<E: fmt::Display> fmt::Display for StartError<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             StartError::NoLocalApic => f.write_str("there is no local APIC to start CPUs by"),

@@ -1,11 +1,11 @@
 //! Gives double faults and NMIs stacks of their own. If a stack overflows, the page fault cannot be
 //! handled on it, and the CPU reports a double fault. An NMI may arrive however full a stack is.
 
-use super::stacks::{self, NMI_STACK_BYTES};
-use crate::kernel::limits::MAX_CPUS;
+use super::stack_layout::{self, NMI_STACK_BYTES};
 use core::convert::Infallible;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use hotmem_guest::cmdline::StackOf;
+use hotmem_guest::limits::MAX_CPUS;
 use hotmem_guest::to_usize;
 use spin::Once;
 use x86_64::instructions::tables::load_tss;
@@ -41,7 +41,7 @@ pub(super) fn load(cpu: usize) {
         let of_nmis = if cpu == 0 {
             VirtAddr::from_ptr((&raw const OF_FIRST_CPUS_NMIS).wrapping_add(1))
         } else {
-            VirtAddr::new_truncate(stacks::nmi_stack_end(cpu))
+            VirtAddr::new_truncate(stack_layout::nmi_stack_end(cpu))
         };
         set(NMI_STACK, of_nmis);
         segment

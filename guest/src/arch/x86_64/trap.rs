@@ -1,16 +1,16 @@
 //! Handles exceptions and interrupts. An exception ends the run, except a fault on a page that is
 //! being migrated, for which the handler waits until the page is mapped again, and a machine check
 //! that the kernel can survive. An interrupt only sets a flag,
-//! or flushes a CPU's TLB. If `hotmem.nmis` is on, NMIs allocate and free memory.
+//! or flushes a CPU's TLB. NMIs are for the kernel, if the run
+//! expects them.
 
 use super::cpu_number::cpu_number;
 use super::flush::answer_flush;
 use super::vectors::{FIRST_MESSAGE_VECTOR, FLUSH, TICK};
-use super::{image, interrupts, lapic, machine_check, nmi, pic, pit, stacks, task_state};
-use crate::kernel::fatal::give_up;
-use crate::kernel::moving_pages;
-use crate::kernel::progress;
+use super::{image, interrupts, lapic, machine_check, pic, pit, stack_layout, task_state};
+use crate::arch::handlers;
 use core::arch::global_asm;
+use core::convert::Infallible;
 use hotmem_guest::to_usize;
 use spin::Once;
 use x86_64::VirtAddr;
@@ -23,6 +23,9 @@ const DOUBLE_FAULT: usize = 8;
 const PAGE_FAULT: u64 = 14;
 const MACHINE_CHECK: u8 = 18;
 const VECTORS: usize = TICK as usize + 1;
+
+/// The kernel's handler of NMIs, if the run expects them.
+static NMI_HANDLER: Once<fn(usize)> = Once::new();
 
 /// An interrupt gate of a 64-bit IDT (Intel SDM volume 3, 6.14.1).
 #[derive(Clone, Copy)]
@@ -63,6 +66,13 @@ pub(crate) fn load() {
     unsafe { tables::lidt(&DescriptorTablePointer { limit, base }) }
 }
 
+/// Makes each NMI call `handle` with the number of the CPU. An NMI before this ends the run.
+#[expect(clippy::unnecessary_wraps, reason = "another architecture may have no NMIs")]
+pub(crate) fn handle_nmis(handle: fn(usize)) -> Result<(), Infallible> {
+    NMI_HANDLER.call_once(|| handle);
+    Ok(())
+}
+
 impl Gate {
     /// Makes a gate to `handler`, which runs in ring 0 with interrupts disabled.
     fn new(handler: u64) -> Self {
@@ -80,8 +90,10 @@ impl Gate {
 
 extern "C" fn handle_trap(frame: &TrapFrame) {
     let vector = u8::try_from(frame.vector).unwrap_or(0);
-    if vector == NMI && nmi::handle(cpu_number()) {
-        return;
+    if vector == NMI
+        && let Some(handle) = NMI_HANDLER.get()
+    {
+        return handle(cpu_number());
     }
     if vector == MACHINE_CHECK {
         return machine_check::handle();
@@ -92,7 +104,7 @@ extern "C" fn handle_trap(frame: &TrapFrame) {
     }
     if vector == TICK {
         lapic::end_of_interrupt();
-        return progress::tick();
+        return (handlers::get().tick)();
     }
     if let Some(message) = vector.checked_sub(FIRST_MESSAGE_VECTOR) {
         interrupts::message_arrived(message);
@@ -101,7 +113,7 @@ extern "C" fn handle_trap(frame: &TrapFrame) {
     let Some(irq) = vector.checked_sub(pic::FIRST_VECTOR) else { return handle_exception(frame) };
     if irq == pit::IRQ {
         pic::end_of_interrupt(irq);
-        progress::tick();
+        (handlers::get().tick)();
     } else {
         interrupts::line_raised(irq);
     }
@@ -111,12 +123,13 @@ fn handle_exception(frame: &TrapFrame) {
     // Bit 0 of a page fault's error code is clear if the page is not present (Intel SDM volume 3,
     // 4.7).
     let is_not_present = frame.vector == PAGE_FAULT && frame.error_code & 1 == 0;
-    if is_not_present && moving_pages::wait_for_page(Cr2::read_raw()) {
+    if is_not_present && (handlers::get().page_is_absent)(Cr2::read_raw()) {
         return;
     }
-    let is_guard = |addr| image::is_guard(addr) || stacks::is_guard(addr);
+    let give_up = handlers::get().give_up;
+    let is_guard = |addr| image::is_guard(addr) || stack_layout::is_guard(addr);
     if to_usize(frame.vector) == DOUBLE_FAULT && is_guard(Cr2::read_raw()) {
-        give_up(format_args!("the stack has overflowed at {:#x}", frame.rip));
+        give_up(&format_args!("the stack has overflowed at {:#x}", frame.rip));
     }
     const NAMES: [&str; 22] = [
         "divide error",
@@ -143,7 +156,7 @@ fn handle_exception(frame: &TrapFrame) {
         "control protection exception",
     ];
     let name = NAMES.get(to_usize(frame.vector)).unwrap_or(&"reserved");
-    give_up(format_args!(
+    give_up(&format_args!(
         "{name} at {:#x}, error code {:#x}, address {:#x}",
         frame.rip,
         frame.error_code,

@@ -9,13 +9,13 @@ use crate::kernel::descriptors::CheckedDescriptors;
 use crate::kernel::fatal::{give_up, must};
 use crate::kernel::memory::FRAMES;
 use crate::kernel::moving_pages;
-use crate::kernel::nmi_statistics::NmiStatistics;
+use crate::kernel::nmi::{self, Nmis};
 use crate::kernel::progress::WATCHDOG;
-use crate::kernel::signal::other_cpus;
 use hotmem::Bytes;
 use hotmem_guest::cmdline::ExitWhen;
 use hotmem_guest::event::Event;
 use hotmem_guest::report::Verdict;
+use hotmem_guest::signal::other_cpus;
 use hotmem_guest::watchdog::Step;
 
 impl Session {
@@ -53,8 +53,8 @@ impl Session {
                 "frames taken {allocations} times by {cpus} more CPUs, all found as written"
             ));
         }
-        if let Some(nmis) = &self.nmis {
-            let NmiStatistics { count, in_engine, allocations } = nmis.statistics();
+        if self.options.nmis {
+            let Nmis { count, in_engine, allocations } = nmi::statistics();
             let summary = format_args!(
                 "{count} NMIs, {in_engine} of them in an allocation or a free, took frames {allocations} times"
             );
@@ -102,6 +102,6 @@ impl Session {
         self.entropy = None;
         *self.balloon = None;
         interrupts::disable();
-        give_up(format_args!("next kernel: {}", next.start(self.engine.space())))
+        give_up(format_args!("next kernel: {}", next.start()))
     }
 }

@@ -1,6 +1,6 @@
 //! Sends requests to all other CPUs, and waits for their answers.
 
-use super::limits::MAX_CPUS;
+use crate::limits::MAX_CPUS;
 use core::sync::atomic::{
     AtomicU32, AtomicUsize,
     Ordering::{Acquire, Relaxed, Release},
@@ -8,7 +8,7 @@ use core::sync::atomic::{
 
 /// A request to all other CPUs. Each use of the request is a numbered round. A CPU answers a round
 /// by storing its number.
-pub(crate) struct Signal {
+pub struct Signal {
     /// The number of the latest round.
     round: AtomicU32,
     /// The number of the round that each CPU answered last.
@@ -19,17 +19,20 @@ pub(crate) struct Signal {
 static OTHER_CPUS: AtomicUsize = AtomicUsize::new(0);
 
 /// Returns the number of other CPUs that run.
-pub(crate) fn other_cpus() -> usize {
+pub fn other_cpus() -> usize {
     OTHER_CPUS.load(Relaxed)
 }
 
 /// Sets the number of other CPUs that run. Only the boot CPU calls this.
-pub(crate) fn set_other_cpus(count: usize) {
+pub fn set_other_cpus(count: usize) {
     OTHER_CPUS.store(count, Relaxed);
 }
 
 impl Signal {
-    pub(crate) const fn new() -> Self {
+    /// Makes a request without rounds.
+    #[must_use]
+    #[expect(clippy::new_without_default, reason = "a request is static")]
+    pub const fn new() -> Self {
         Signal {
             round: AtomicU32::new(0),
             answered_rounds: [const { AtomicU32::new(0) }; MAX_CPUS],
@@ -38,12 +41,12 @@ impl Signal {
 
     /// Begins a round, and waits until all other CPUs have answered it. Only the boot CPU calls
     /// this.
-    pub(crate) fn request(&self) {
+    pub fn request(&self) {
         self.wait(self.begin());
     }
 
     /// Begins a round. Returns its number, for [`wait`](Self::wait).
-    pub(crate) fn begin(&self) -> u32 {
+    pub fn begin(&self) -> u32 {
         let round = self.round.load(Relaxed).wrapping_add(1);
         // Release pairs with the Acquire in `answer`: a CPU that reads the round sees all writes
         // before it.
@@ -52,7 +55,7 @@ impl Signal {
     }
 
     /// Waits until all other CPUs have answered this round.
-    pub(crate) fn wait(&self, round: u32) {
+    pub fn wait(&self, round: u32) {
         for answered in &self.answered_rounds[1..=other_cpus()] {
             // Acquire pairs with the Release in `answer`: this CPU sees what `act` has written.
             while answered.load(Acquire) != round {
@@ -62,7 +65,7 @@ impl Signal {
     }
 
     /// If a round has begun that CPU `cpu` has not answered, calls `act` and answers the round.
-    pub(crate) fn answer(&self, cpu: usize, act: impl FnOnce()) {
+    pub fn answer(&self, cpu: usize, act: impl FnOnce()) {
         // Acquire pairs with the Release in `begin`.
         let round = self.round.load(Acquire);
         let answered = &self.answered_rounds[cpu];
