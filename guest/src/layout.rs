@@ -51,6 +51,7 @@ const fn area(base: u64, bytes: u64) -> Area {
 
 /// Returns the pointer to a physical address in the direct map.
 #[must_use]
+#[inline]
 pub fn virt(phys_addr: u64) -> *mut u8 {
     core::ptr::with_exposed_provenance_mut(crate::to_usize(DIRECT_MAP_BASE.wrapping_add(phys_addr)))
 }

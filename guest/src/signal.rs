@@ -19,6 +19,8 @@ pub struct Signal {
 static OTHER_CPUS: AtomicUsize = AtomicUsize::new(0);
 
 /// Returns the number of other CPUs that run.
+#[must_use]
+#[inline]
 pub fn other_cpus() -> usize {
     OTHER_CPUS.load(Relaxed)
 }

@@ -20,10 +20,14 @@
 //! An architecture without an ability has a type without values or returns an error in its place, so
 //! that a run that asks for the ability ends and says why.
 
+#[cfg(target_arch = "aarch64")]
+mod aarch64;
 mod handlers;
 #[cfg(target_arch = "x86_64")]
 mod x86_64;
 
+#[cfg(target_arch = "aarch64")]
+use aarch64 as this;
 #[cfg(target_arch = "x86_64")]
 use x86_64 as this;
 

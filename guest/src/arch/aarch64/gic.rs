@@ -1,0 +1,127 @@
+//! Drives the interrupt controller, a GICv3, and the timer, whose interrupt it delivers to the first
+//! CPU.
+
+use super::its::{self, FIRST_LPI, Its};
+use super::{clock, interrupts};
+use crate::arch::handlers;
+use arm_gic::gicv3::registers::{Gicd, GicrSgi};
+use arm_gic::gicv3::{GicCpuInterface, GicV3};
+use arm_gic::{IntId, InterruptGroup, UniqueMmioPointer};
+use core::arch::asm;
+use core::fmt;
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use hotmem::PfnRange;
+use hotmem_guest::device_tree::Gic;
+
+/// The private interrupt of the virtual timer.
+const TIMER: u32 = 11;
+const PRIORITY: u8 = 0x80;
+/// The priority that masks nothing.
+const LOWEST_PRIORITY: u8 = 0xff;
+/// The registers of the first CPU's redistributor.
+const REDISTRIBUTOR_BYTES: u64 = 0x2_0000;
+
+/// The number of counts between two ticks; 0 until the timer can interrupt. Relaxed: only the first
+/// CPU uses it.
+static COUNTS_PER_TICK: AtomicU64 = AtomicU64::new(0);
+
+/// The reason why the interrupt controller cannot be used.
+pub(crate) enum GicError<E> {
+    /// The machine has no GICv3.
+    Missing,
+    /// Its registers cannot be mapped.
+    Map(E),
+    /// The driver refuses it.
+    Driver(arm_gic::gicv3::GicError),
+    /// There is no memory for the tables of the translation of messages.
+    NoMemory,
+}
+
+/// Opens the interrupt controller, and its translation of messages if it has one. `map` maps registers,
+/// given their physical address and size. `alloc` allocates 2^n frames.
+pub(crate) fn open_interrupts<E>(
+    gic: Option<Gic>,
+    mut map: impl FnMut(u64, u64) -> Result<NonNull<u8>, E>,
+    alloc: fn(u32) -> Option<PfnRange>,
+) -> Result<(), GicError<E>> {
+    let Gic { distributor, redistributors, its } = gic.ok_or(GicError::Missing)?;
+    let mut map = |phys_addr, len| map(phys_addr, len).map_err(GicError::Map);
+    let distributor: NonNull<Gicd> = map(distributor.start, distributor.len)?.cast();
+    let redistributor = map(redistributors.start, REDISTRIBUTOR_BYTES)?;
+    // SAFETY: the registers are mapped, and nothing else uses them, apart from those that concern
+    // messages, which the driver does not touch.
+    let gic = unsafe {
+        let distributor = UniqueMmioPointer::new(distributor);
+        GicV3::new(distributor, redistributor.cast::<GicrSgi>(), 1)
+    };
+    let mut gic = gic.map_err(GicError::Driver)?;
+    gic.setup(0);
+    GicCpuInterface::set_priority_mask(LOWEST_PRIORITY);
+    let timer = IntId::ppi(TIMER);
+    gic.set_interrupt_priority(timer, Some(0), PRIORITY).map_err(GicError::Driver)?;
+    gic.enable_interrupt(timer, Some(0), true).map_err(GicError::Driver)?;
+    if let Some(range) = its {
+        let registers = map(range.start, its::REGISTER_BYTES)?;
+        let its = Its::open(range.start, registers, redistributor, alloc);
+        its::put(its.ok_or(GicError::NoMemory)?);
+    }
+    COUNTS_PER_TICK.store(clock::frequency(), Relaxed);
+    interrupts::enable();
+    Ok(())
+}
+
+/// Makes the timer interrupt the first CPU `per_second` times a second, after [`open_interrupts`].
+/// Returns whether the timer can interrupt.
+pub(crate) fn tick_at(per_second: u32) -> bool {
+    if COUNTS_PER_TICK.load(Relaxed) == 0 {
+        return false;
+    }
+    COUNTS_PER_TICK.store(clock::frequency() / u64::from(per_second), Relaxed);
+    start_countdown();
+    true
+}
+
+/// Makes the timer interrupt at the next tick.
+fn start_countdown() {
+    let counts = COUNTS_PER_TICK.load(Relaxed);
+    // SAFETY: the timer's interrupt has a handler.
+    unsafe {
+        asm!(
+            "msr cntv_tval_el0, {}",
+            "msr cntv_ctl_el0, {}",
+            "isb",
+            in(reg) counts,
+            in(reg) 1u64,
+            options(nostack, preserves_flags)
+        );
+    }
+}
+
+/// Handles all pending interrupts.
+pub(super) extern "C" fn handle_interrupts() {
+    const GROUP: InterruptGroup = InterruptGroup::Group1;
+    while let Some(id) = GicCpuInterface::get_and_acknowledge_interrupt(GROUP) {
+        let is_tick = id == IntId::ppi(TIMER);
+        if is_tick {
+            start_countdown();
+        } else if let Some(message) = u32::from(id).checked_sub(FIRST_LPI) {
+            interrupts::message_arrived(message);
+        }
+        GicCpuInterface::end_interrupt(id, GROUP);
+        if is_tick {
+            (handlers::get().tick)();
+        }
+    }
+}
+
+impl<E: fmt::Display> fmt::Display for GicError<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            GicError::Missing => f.write_str("the device tree lists no GICv3"),
+            GicError::Map(error) => error.fmt(f),
+            GicError::Driver(error) => error.fmt(f),
+            GicError::NoMemory => f.write_str("no memory for the tables of messages"),
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! Drives the GICv3's interrupt translation service (ITS), which turns the messages of PCI devices into
+//! interrupts of the first CPU, called LPIs. (Arm IHI 0069, chapters 5 and 12)
+
+use super::interrupts::Message;
+use super::mmio::{read_u64, write_u32, write_u64};
+use core::ptr::NonNull;
+use hotmem::PfnRange;
+use hotmem::geometry::FRAME_SIZE;
+use hotmem_guest::layout::{DIRECT_MAP_BASE, virt};
+use hotmem_guest::to_usize;
+use spin::Mutex;
+
+/// The number of the first LPI. Message n becomes the LPI n after it.
+pub(super) const FIRST_LPI: u32 = 8192;
+/// The size of the registers.
+pub(super) const REGISTER_BYTES: u64 = 0x2_0000;
+
+// Offsets of the ITS's registers.
+const CONTROL: usize = 0;
+const TYPE: usize = 8;
+const COMMAND_QUEUE: usize = 0x80;
+const COMMAND_WRITE: usize = 0x88;
+const COMMAND_READ: usize = 0x90;
+const TABLES: usize = 0x100;
+const TABLE_COUNT: usize = 8;
+/// The register to which devices write their messages.
+const TRANSLATER: u64 = 0x1_0040;
+// Offsets of the redistributor's registers.
+const LPI_CONTROL: usize = 0;
+const REDISTRIBUTOR_TYPE: usize = 8;
+const LPI_PROPERTIES: usize = 0x70;
+const LPI_PENDING: usize = 0x78;
+
+const VALID: u64 = 1 << 63;
+/// Write-back and inner shareable, in the registers of the ITS and in those of the redistributor.
+const ITS_MEMORY: u64 = 7 << 59 | 1 << 10;
+const LPI_MEMORY: u64 = 7 << 7 | 1 << 10;
+/// The bit of [`LPI_PENDING`] that says that the table is zero.
+const IS_ZERO: u64 = 1 << 62;
+/// LPIs have 14 bits, so there are as many as there are numbers up to 16383.
+const LPI_BITS: u64 = 14;
+const LPI_COUNT: usize = 8192;
+/// The properties of an LPI: it is enabled and has priority 0xa0.
+const ENABLED: u8 = 0xa1;
+/// The bits of the number of a device's message: there are up to 32.
+const EVENT_BITS: u64 = 5;
+/// The kind and the size of an entry of a table, which are fixed, and the number of its pages less one.
+const FIXED: u64 = 7 << 56 | 0x1f << 48;
+const TABLE_PAGES: u64 = 15;
+/// Whether redistributors are named by their addresses and not by their numbers.
+const NAMES_ADDRESSES: u64 = 1 << 19;
+
+const COMMAND_BYTES: usize = 32;
+const COMMANDS: usize = to_usize(FRAME_SIZE) / COMMAND_BYTES;
+const MAP_DEVICE: u64 = 8;
+const MAP_COLLECTION: u64 = 9;
+const MAP_MESSAGE: u64 = 10;
+const INVALIDATE: u64 = 12;
+const SYNCHRONISE: u64 = 5;
+
+static ITS: Mutex<Option<Its>> = Mutex::new(None);
+
+/// The ITS, and the queue of its commands.
+pub(super) struct Its {
+    phys_addr: u64,
+    registers: usize,
+    queue: *mut [u64; 4],
+    /// The index of the next command.
+    next: usize,
+    /// The first CPU's redistributor, as commands name it.
+    target: u64,
+    /// Allocates 2^n frames.
+    alloc: fn(u32) -> Option<PfnRange>,
+}
+
+// SAFETY: the addresses are the same for all CPUs.
+unsafe impl Send for Its {}
+
+/// Messages to the first CPU, by the ITS.
+#[derive(Clone, Copy)]
+pub(crate) struct MessageTarget(());
+
+/// Makes the ITS available to [`MessageTarget`].
+pub(super) fn put(its: Its) {
+    *ITS.lock() = Some(its);
+}
+
+impl MessageTarget {
+    /// Returns the first CPU as a destination of messages, if the machine has an ITS.
+    pub(crate) fn this_cpu() -> Option<Self> {
+        ITS.lock().is_some().then_some(MessageTarget(()))
+    }
+
+    /// Returns the address to which the device writes, and the data that it writes, to send the
+    /// message. `requester` is the device's bus, number and function. Returns `None` if there is no
+    /// memory for the device's table.
+    pub(crate) fn address_and_data(self, requester: u16, message: Message) -> Option<(u64, u32)> {
+        ITS.lock().as_mut()?.map_message(requester, message)
+    }
+}
+
+impl Its {
+    /// Takes the ITS and the first CPU's redistributor into use. Returns `None` if there is no memory for
+    /// their tables.
+    pub(super) fn open(
+        phys_addr: u64,
+        registers: NonNull<u8>,
+        redistributor: NonNull<u8>,
+        alloc: fn(u32) -> Option<PfnRange>,
+    ) -> Option<Self> {
+        let [registers, redistributor] =
+            [registers, redistributor].map(|pointer| pointer.as_ptr().expose_provenance());
+        let (properties, pending, queue) =
+            (zeroed(alloc, 1)?, zeroed(alloc, 4)?, zeroed(alloc, 0)?);
+        // SAFETY: the table of properties was just allocated, and has a byte for each LPI.
+        unsafe { virt(properties).write_bytes(ENABLED, LPI_COUNT) };
+        // SAFETY: the registers are mapped, and the ITS and the redistributor use only the tables that
+        // were just allocated and are never freed.
+        unsafe {
+            write_u64(redistributor + LPI_PROPERTIES, properties | LPI_MEMORY | (LPI_BITS - 1));
+            write_u64(redistributor + LPI_PENDING, pending | LPI_MEMORY | IS_ZERO);
+            write_u32(redistributor + LPI_CONTROL, 1);
+            for register in (0..TABLE_COUNT).map(|number| registers + TABLES + 8 * number) {
+                let fixed = read_u64(register) & FIXED;
+                let is_used = fixed >> 56 & 7 != 0;
+                if is_used {
+                    let table = zeroed(alloc, 4)?;
+                    write_u64(register, fixed | VALID | ITS_MEMORY | table | TABLE_PAGES);
+                }
+            }
+            write_u64(registers + COMMAND_QUEUE, VALID | ITS_MEMORY | queue);
+            write_u64(registers + COMMAND_WRITE, 0);
+            write_u32(registers + CONTROL, 1);
+        }
+        // SAFETY: the registers are mapped, and reading them has no effect.
+        let (its_type, number) =
+            unsafe { (read_u64(registers + TYPE), read_u64(redistributor + REDISTRIBUTOR_TYPE)) };
+        let target = if its_type & NAMES_ADDRESSES != 0 {
+            // The redistributor lies in the direct map.
+            redistributor as u64 - DIRECT_MAP_BASE
+        } else {
+            (number >> 8 & 0xffff) << 16
+        };
+        let queue = virt(queue).cast();
+        let mut its = Its { phys_addr, registers, queue, next: 0, target, alloc };
+        its.run([MAP_COLLECTION, 0, VALID | target, 0]);
+        its.run([SYNCHRONISE, 0, target, 0]);
+        Some(its)
+    }
+
+    /// Makes the device's message interrupt the first CPU.
+    fn map_message(&mut self, requester: u16, message: Message) -> Option<(u64, u32)> {
+        let device = u64::from(requester) << 32;
+        let event = u64::from(message);
+        let lpi = u64::from(FIRST_LPI) + event;
+        // A device sends one message. A device that is attached again gets a new table.
+        self.run([MAP_DEVICE | device, EVENT_BITS - 1, VALID | zeroed(self.alloc, 0)?, 0]);
+        self.run([MAP_MESSAGE | device, lpi << 32 | event, 0, 0]);
+        self.run([INVALIDATE | device, event, 0, 0]);
+        self.run([SYNCHRONISE, 0, self.target, 0]);
+        Some((self.phys_addr + TRANSLATER, message.into()))
+    }
+
+    /// Runs a command, and waits until it has ended.
+    fn run(&mut self, command: [u64; 4]) {
+        let at = self.next;
+        self.next = (at + 1) % COMMANDS;
+        let offset = (self.next * COMMAND_BYTES) as u64;
+        // SAFETY: the queue is a frame, all of whose commands have ended, and the registers are mapped.
+        // The commands use only tables that are never freed.
+        unsafe {
+            self.queue.add(at).write_volatile(command);
+            write_u64(self.registers + COMMAND_WRITE, offset);
+            while read_u64(self.registers + COMMAND_READ) != offset {
+                core::hint::spin_loop();
+            }
+        }
+    }
+}
+
+/// Allocates 2^`order` zeroed frames, which stay allocated. Returns their physical address.
+fn zeroed(alloc: fn(u32) -> Option<PfnRange>, order: u32) -> Option<u64> {
+    let frames = alloc(order)?;
+    let phys_addr = frames.start().phys_addr();
+    // SAFETY: the frames were just allocated, so they are mapped and have no other user.
+    unsafe { virt(phys_addr).write_bytes(0, to_usize(frames.bytes().0)) };
+    Some(phys_addr)
+}

@@ -1,0 +1,37 @@
+//! aarch64: entered in EL1 or EL2 with the address of a device tree, as Linux is. The kernel needs a
+//! GICv3.
+
+mod clock;
+mod console;
+mod cpu_number;
+mod entry;
+mod flush;
+mod gic;
+pub(crate) mod image;
+pub(crate) mod interrupts;
+mod its;
+mod mmio;
+pub(crate) mod paging;
+mod power;
+mod smp;
+pub(crate) mod stack_layout;
+mod trap;
+mod unsupported;
+
+pub(crate) use clock::{Clock, Stopwatch};
+pub(crate) use console::Console;
+pub(crate) use cpu_number::cpu_number;
+pub(crate) use flush::{FlushAll, answer_flush, flush_all};
+pub(crate) use gic::{open_interrupts, tick_at};
+pub(crate) use interrupts::{MESSAGES, Message};
+pub(crate) use its::MessageTarget;
+pub(crate) use power::exit;
+pub(crate) use smp::start_others;
+pub(crate) use unsupported::{IoPort, NextKernel, handle_nmis, plan_overflow, take_bad_frame};
+
+use super::handlers::{self, Handlers};
+
+/// Handles exceptions of the first CPU from now on. The boot code has set up everything else.
+pub(crate) fn start_first_cpu(handlers: &'static Handlers) {
+    handlers::set(handlers);
+}
