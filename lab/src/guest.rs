@@ -4,7 +4,7 @@
 use crate::{
     hosted::Hosted,
     linux::{self, Drivers, Linux},
-    qemu::{Accel, Config, Event, Vm, accel, image},
+    qemu::{Accel, Architecture, Config, Event, Vm, accel, image},
     size,
 };
 use anyhow::{Context, Result, bail};
@@ -70,6 +70,7 @@ pub struct AccelAndImage {
 
 /// Guests that are ready to boot, all on the same machine.
 pub struct Guests {
+    architecture: Architecture,
     accel: Option<Accel>,
     icount: bool,
     boot_memory: Bytes,
@@ -78,11 +79,16 @@ pub struct Guests {
 }
 
 impl Machine {
-    /// Finds the guests. `sizes` are the sizes of memory that are to be plugged into each guest.
+    /// Finds the guests for machines of this architecture. `sizes` are the sizes of memory that are to be plugged into each guest.
     ///
     /// # Errors
     /// A guest is not found, or arguments contradict each other.
-    pub fn guests(&self, guests: &[Guest], sizes: &[Bytes]) -> Result<Guests> {
+    pub fn guests(
+        &self,
+        architecture: Architecture,
+        guests: &[Guest],
+        sizes: &[Bytes],
+    ) -> Result<Guests> {
         let with_linux = guests.contains(&Guest::Linux);
         let default = if with_linux { Bytes::gib(2) } else { Bytes::mib(128) };
         let boot_memory = self.boot_memory.unwrap_or(default);
@@ -106,7 +112,8 @@ impl Machine {
         if self.icount && self.accel_and_image.accel == Some(Accel::Kvm) {
             bail!("--icount: only TCG counts instructions");
         }
-        Ok(Guests { icount: self.icount, ..self.accel_and_image.guests(guests, boot_memory)? })
+        let found = self.accel_and_image.guests(architecture, guests, boot_memory)?;
+        Ok(Guests { icount: self.icount, ..found })
     }
 
     /// Returns the boot memory, or `default` if the command line does not name it.
@@ -130,15 +137,22 @@ impl Machine {
 }
 
 impl AccelAndImage {
-    /// Finds the guests, whose machines have `boot_memory`.
+    /// Finds the guests, whose machines are of this architecture and have `boot_memory`.
     ///
     /// # Errors
     /// A guest is not found.
-    pub fn guests(&self, guests: &[Guest], boot_memory: Bytes) -> Result<Guests> {
+    pub fn guests(
+        &self,
+        architecture: Architecture,
+        guests: &[Guest],
+        boot_memory: Bytes,
+    ) -> Result<Guests> {
         let has_reference = guests.iter().any(|guest| guest.is_reference());
-        let image = has_reference.then(|| image::find(self.guest_image.as_deref()));
+        let image =
+            has_reference.then(|| image::find_for(architecture, self.guest_image.as_deref()));
         let linux = guests.contains(&Guest::Linux).then(|| Linux::find(Drivers::Virtio));
         Ok(Guests {
+            architecture,
             accel: self.accel,
             icount: false,
             boot_memory,
@@ -177,10 +191,14 @@ impl Guests {
     pub fn config(&self, guest: Guest, policy: Policy, memory: Bytes) -> Result<Config> {
         let is_offline = policy == Policy::Offline;
         let can_stay_offline = memory.0.is_power_of_two() && memory <= Bytes::gib(128);
+        let reference = |image: &PathBuf| match self.architecture {
+            Architecture::X86_64 => Config::new(image.clone(), memory),
+            Architecture::Aarch64 => Config::aarch64(image.clone(), memory),
+        };
         let config = match (guest, &self.image, &self.linux) {
-            (Guest::Hotmem, Some(image), _) => Config::new(image.clone(), memory),
+            (Guest::Hotmem, Some(image), _) => reference(image),
             (Guest::HotmemWithDescriptors, Some(image), _) => {
-                Config::new(image.clone(), memory).with_guest_option("descriptors", 64)
+                reference(image).with_guest_option("descriptors", 64)
             }
             (Guest::Linux, _, Some(_)) if is_offline && !can_stay_offline => bail!(
                 "{memory}: {guest} can keep the memory of its virtio-mem device offline only if the \

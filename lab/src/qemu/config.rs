@@ -1,7 +1,7 @@
 //! The configuration of a virtual machine, and QEMU's command line.
 
 use super::boot::{Boot, Launch};
-use super::emulator::Emulator;
+use super::emulator::{Architecture, Emulator};
 use super::kvm_cpu::kvm_cpu;
 use hotmem::Bytes;
 use hotmem_time_limit::scaled;
@@ -60,11 +60,14 @@ impl Balloon {
     }
 }
 
-/// The configuration of a machine with virtio-mem devices, which boots a kernel by PVH.
+/// The configuration of a machine with virtio-mem devices, which boots a kernel by PVH, or on aarch64 as
+/// Linux is booted.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// The QEMU that runs the machine.
     pub emulator: Emulator,
+    /// The architecture of the machine.
+    pub architecture: Architecture,
     /// QEMU's machine type, with its options.
     pub machine: &'static str,
     /// The kernel's image.
@@ -148,6 +151,7 @@ impl Config {
     pub fn new(kernel: PathBuf, device_memory: Bytes) -> Config {
         Config {
             emulator: Emulator::from_env(),
+            architecture: Architecture::X86_64,
             machine: "q35",
             kernel,
             initrd: None,
@@ -181,6 +185,19 @@ impl Config {
             // This is longer than the guest's own watchdog (60 s), which names the operation that
             // hangs.
             patience: scaled(Duration::from_secs(75)),
+        }
+    }
+
+    /// Returns a machine `virt` of aarch64 with one CPU and 128 MiB of boot memory, into which
+    /// `device_memory` can be plugged.
+    #[must_use]
+    pub fn aarch64(kernel: PathBuf, device_memory: Bytes) -> Config {
+        Config {
+            architecture: Architecture::Aarch64,
+            machine: "virt,gic-version=3",
+            // Without ACPI, QEMU's machine has no slots for DIMMs.
+            memory_slots: 0,
+            ..Config::new(kernel, device_memory)
         }
     }
 
@@ -223,6 +240,11 @@ impl Config {
         let sufficient = self.boot_memory + self.all_device_memory() + gap;
         let max_memory = self.max_memory.unwrap_or(sufficient);
         let (accel, cpu) = match self.accel {
+            Accel::Tcg if self.architecture == Architecture::Aarch64 => {
+                let one_thread = self.icount || self.single_thread;
+                (if one_thread { "tcg,thread=single" } else { "tcg" }, "cortex-a72")
+            }
+            Accel::Kvm if self.architecture == Architecture::Aarch64 => ("kvm", "host"),
             // `max` alone has 40 physical address bits, with which less than 1 TiB can be plugged.
             // With `erms` Linux clears memory by `rep stosb`, which is four times slower under TCG.
             Accel::Tcg if self.icount || self.single_thread => {
@@ -231,7 +253,7 @@ impl Config {
             Accel::Tcg => ("tcg", "max,phys-bits=46,-erms"),
             Accel::Kvm => ("kvm", self.cpu.unwrap_or_else(|| kvm_cpu(&self.emulator))),
         };
-        let mut command = self.emulator.command();
+        let mut command = self.emulator.command(self.architecture);
         let mut add_option = |option: &str, value: String| {
             command.arg(option).arg(value);
         };
@@ -247,7 +269,9 @@ impl Config {
             "-m",
             format!("{}B,slots={},maxmem={}B", self.boot_memory.0, self.memory_slots, max_memory.0),
         );
-        add_option("-device", "isa-debug-exit,iobase=0xf4,iosize=0x4".into());
+        if self.architecture == Architecture::X86_64 {
+            add_option("-device", "isa-debug-exit,iobase=0xf4,iosize=0x4".into());
+        }
         for (node, memory) in self.nodes.iter().enumerate() {
             let mut numa = format!("node,nodeid={node}");
             if *memory != Bytes::ZERO {
@@ -342,7 +366,11 @@ impl From<&Config> for Launch {
     fn from(config: &Config) -> Launch {
         Launch {
             host_memory: config.host_memory(),
-            pass_status: PASS_STATUS,
+            pass_status: match config.architecture {
+                Architecture::X86_64 => PASS_STATUS,
+                // QEMU ends with status 0 when the guest switches the machine off.
+                Architecture::Aarch64 => 0,
+            },
             is_line_cut: config.incoming_state.is_some(),
             cgroup: config.cgroup.clone(),
             ..Launch::new(config.command(), config.patience)

@@ -8,8 +8,27 @@ use std::{
     process::Command,
 };
 
-/// QEMU's program.
-pub(super) const PROGRAM: &str = "qemu-system-x86_64";
+/// An architecture of machines that QEMU emulates.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Architecture {
+    /// A PC.
+    #[default]
+    X86_64,
+    /// QEMU's machine `virt`.
+    Aarch64,
+}
+
+impl Architecture {
+    /// Returns the name of QEMU's program.
+    #[must_use]
+    pub const fn program(self) -> &'static str {
+        match self {
+            Architecture::X86_64 => "qemu-system-x86_64",
+            Architecture::Aarch64 => "qemu-system-aarch64",
+        }
+    }
+}
+
 /// The environment variable that names the directory of an [`Emulator::Unpacked`].
 const VARIABLE: &str = "HOTMEM_QEMU";
 /// The directory into which `cargo xtask setup` unpacks Debian's backport of a newer QEMU.
@@ -42,13 +61,18 @@ impl Emulator {
     #[must_use]
     pub fn backport() -> Option<Emulator> {
         let dir = Path::new(BACKPORT);
-        dir.join("usr/bin").join(PROGRAM).is_file().then(|| Emulator::Unpacked(dir.into()))
+        dir.join("usr/bin")
+            .join(Architecture::X86_64.program())
+            .is_file()
+            .then(|| Emulator::Unpacked(dir.into()))
     }
 
-    /// Returns a command that runs QEMU and has the search paths of its libraries and firmware.
-    pub(super) fn command(&self) -> Command {
-        let Emulator::Unpacked(dir) = self else { return Command::new(PROGRAM) };
-        let mut command = Command::new(dir.join("usr/bin").join(PROGRAM));
+    /// Returns a command that runs QEMU for this architecture and has the search paths of its libraries
+    /// and firmware.
+    pub(super) fn command(&self, architecture: Architecture) -> Command {
+        let program = architecture.program();
+        let Emulator::Unpacked(dir) = self else { return Command::new(program) };
+        let mut command = Command::new(dir.join("usr/bin").join(program));
         let libraries = dir.join(LIBRARIES);
         command.env("QEMU_MODULE_DIR", libraries.join("qemu"));
         command.env("LD_LIBRARY_PATH", search_path(&libraries, env::var_os("LD_LIBRARY_PATH")));
@@ -75,7 +99,7 @@ mod tests {
 
     #[test]
     fn an_unpacked_qemu_searches_its_own_directories_first() {
-        let command = Emulator::Unpacked("/unpacked".into()).command();
+        let command = Emulator::Unpacked("/unpacked".into()).command(Architecture::X86_64);
         assert_eq!(command.get_program(), "/unpacked/usr/bin/qemu-system-x86_64");
         let args: Vec<_> = command.get_args().collect();
         assert_eq!(args[..2], ["-L", "/unpacked/usr/share/qemu"]);

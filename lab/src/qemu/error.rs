@@ -1,6 +1,5 @@
 //! Errors of virtual machines.
 
-use super::emulator::PROGRAM;
 use crate::size::approximate;
 use hotmem::Bytes;
 use std::{io, path::PathBuf, process::ExitStatus, time::Duration};
@@ -9,10 +8,10 @@ use std::{io, path::PathBuf, process::ExitStatus, time::Duration};
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// QEMU's program is not installed.
-    #[error("{} not found: `cargo xtask setup` installs it (Debian: qemu-system-x86, qemu-system-ppc)", .0.display())]
+    #[error("{} not found: `cargo xtask setup` installs it (Debian: qemu-system-x86, qemu-system-arm, qemu-system-ppc)", .0.display())]
     NoQemu(PathBuf),
     /// QEMU could not be run.
-    #[error("could not start {PROGRAM}")]
+    #[error("could not start QEMU")]
     Start(#[source] io::Error),
     /// The host has less available memory than the guest would access.
     #[error(

@@ -1,6 +1,6 @@
 //! Finds a guest's image at a path, or builds the image from this workspace.
 
-use super::Error;
+use super::{Architecture, Error};
 use serde::Deserialize;
 use std::{
     path::{Path, PathBuf},
@@ -10,16 +10,29 @@ use std::{
 const PACKAGE: &str = "hotmem-guest";
 const XEN_PACKAGE: &str = "hotmem-guest-xen";
 const TARGET: &str = "x86_64-unknown-none";
+const AARCH64_TARGET: &str = "aarch64-unknown-none-softfloat";
 const PSERIES_PACKAGE: &str = "hotmem-guest-pseries";
 const PSERIES_TARGET: &str = "powerpc64le-unknown-linux-gnu";
 
-/// Returns the reference guest's image: `path`, or if that is `None`, the image that cargo builds
-/// from this workspace.
+/// Returns the reference guest's image for a PC: `path`, or if that is `None`, the image that cargo
+/// builds from this workspace.
 ///
 /// # Errors
 /// [`Error::NoImage`] or [`Error::Build`].
 pub fn find(path: Option<&Path>) -> Result<PathBuf, Error> {
-    find_package(PACKAGE, TARGET, path)
+    find_for(Architecture::X86_64, path)
+}
+
+/// Returns the reference guest's image for an architecture, as [`find`] does.
+///
+/// # Errors
+/// As for [`find`].
+pub fn find_for(architecture: Architecture, path: Option<&Path>) -> Result<PathBuf, Error> {
+    let target = match architecture {
+        Architecture::X86_64 => TARGET,
+        Architecture::Aarch64 => AARCH64_TARGET,
+    };
+    find_package(PACKAGE, target, path)
 }
 
 /// Returns the image of the guest that Xen starts, as [`find`] does.

@@ -1,6 +1,6 @@
 //! Chooses the CPU model of machines under KVM.
 
-use super::emulator::Emulator;
+use super::emulator::{Architecture, Emulator};
 use std::{
     io::Write,
     process::{Command, Stdio},
@@ -17,7 +17,9 @@ const COMMON: &str = "kvm64,host-phys-bits=on";
 /// the first call in a process starts QEMU to find out.
 pub(super) fn kvm_cpu(emulator: &Emulator) -> &'static str {
     static FOUND: OnceLock<&str> = OnceLock::new();
-    FOUND.get_or_init(|| if starts(emulator.command(), HOST) { HOST } else { COMMON })
+    FOUND.get_or_init(|| {
+        if starts(emulator.command(Architecture::X86_64), HOST) { HOST } else { COMMON }
+    })
 }
 
 /// Returns whether QEMU makes a machine with this CPU. The machine does not run.
@@ -38,8 +40,10 @@ mod tests {
     #[test]
     fn qemu_makes_a_machine_with_the_chosen_cpu_wherever_it_makes_one_under_kvm() {
         let emulator = Emulator::default();
-        if starts(emulator.command(), COMMON) || starts(emulator.command(), HOST) {
-            assert!(starts(emulator.command(), kvm_cpu(&emulator)));
+        if starts(emulator.command(Architecture::X86_64), COMMON)
+            || starts(emulator.command(Architecture::X86_64), HOST)
+        {
+            assert!(starts(emulator.command(Architecture::X86_64), kvm_cpu(&emulator)));
         }
     }
 }

@@ -22,7 +22,7 @@ mod vm;
 pub(crate) use boot::Boot;
 pub use boot::Launch;
 pub use config::{Accel, Balloon, Config, Transport};
-pub use emulator::Emulator;
+pub use emulator::{Architecture, Emulator};
 pub use error::Error;
 pub use event::{Event, Figure, GuestTime, MarkedOperation, Race, RequestEnd, Zone, ZoneName};
 pub use monitor::HostEvent;

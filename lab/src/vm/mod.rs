@@ -10,7 +10,7 @@ use crate::live::LiveView;
 use crate::{
     guest::{Guest, Guests, Machine, Policy},
     plot, progress,
-    qemu::{Balloon, Config, Event, Vm},
+    qemu::{Architecture, Balloon, Config, Event, Vm},
     resident::{self, Sampler},
     size,
     table::time,
@@ -34,6 +34,8 @@ pub enum Arch {
     /// A PC with a virtio-mem device
     #[default]
     X86,
+    /// QEMU's machine `virt` for aarch64, with a virtio-mem device
+    Aarch64,
     /// QEMU's pseries machine, to which memory is added as DIMMs
     Pseries,
 }
@@ -100,7 +102,9 @@ pub fn run(args: &Args) -> Result<()> {
     args.svg.as_deref().map_or(Ok(()), crate::out::ensure_writable)?;
     let progress = progress::spinner();
     progress.set_message("looking for the guest's image");
-    let guests = progress.suspend(|| args.machine.guests(&[args.guest], &[args.plug]))?;
+    let architecture = args.architecture();
+    let find = || args.machine.guests(architecture, &[args.guest], &[args.plug]);
+    let guests = progress.suspend(find)?;
     progress.set_message("booting");
     let dimms = args.dimms.map(|count| args.plan_dimms(count));
     let config = match &dimms {
@@ -233,7 +237,14 @@ impl Args {
         Ok(())
     }
 
+    fn architecture(&self) -> Architecture {
+        if self.arch == Arch::Aarch64 { Architecture::Aarch64 } else { Architecture::X86_64 }
+    }
+
     fn check(&self) -> Result<()> {
+        if self.arch == Arch::Aarch64 && self.guest == Guest::Linux {
+            bail!("--guest linux: on aarch64 only the reference guest can be booted");
+        }
         if self.dimms.is_some() && !self.guest.is_reference() {
             bail!("--dimms: this needs the reference guest");
         }

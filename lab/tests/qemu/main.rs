@@ -1,5 +1,6 @@
 //! Tests of the reference guest under QEMU. `cargo xtask test` installs QEMU and runs them.
 
+mod aarch64;
 mod acpi_hot_add;
 mod bad_input;
 mod balloon;

@@ -18,6 +18,7 @@ pub(super) use args::Args;
 
 use super::record::{self, Record, Sample};
 use super::results;
+use crate::qemu::Architecture;
 use anyhow::{Result, bail};
 use pack::Bench;
 #[cfg(feature = "report")]
@@ -44,7 +45,11 @@ pub(super) fn run(args: &Args) -> Result<()> {
     }
     let measure = |sample: &mut Sample| {
         pack_each(subjects(&args.guests), |subject| {
-            let mut guests = args.accel_and_image.guests(&[subject.guest()], args.guest)?;
+            let mut guests = args.accel_and_image.guests(
+                Architecture::X86_64,
+                &[subject.guest()],
+                args.guest,
+            )?;
             sample.set_executor(guests.choose_accel()?.into());
             Bench { args, guests, sample }.pack(subject)
         })

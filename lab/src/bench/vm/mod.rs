@@ -20,6 +20,7 @@ use super::{
     record::{self, Metric, Record, Sample},
     results,
 };
+use crate::qemu::Architecture;
 use crate::{guest::Policy, linux, progress, size, table::time};
 use anyhow::{Context, Result};
 use hotmem::Bytes;
@@ -52,7 +53,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
 /// Measures all cases.
 fn measure_all(args: &Args, sample: &mut Sample) -> Result<()> {
     let sizes = args.sizes();
-    let mut guests = args.machine.guests(&args.guests, &sizes)?;
+    let mut guests = args.machine.guests(Architecture::X86_64, &args.guests, &sizes)?;
     sample.set_executor(guests.choose_accel()?.into());
     let mut bench = Bench { args, guests, sample, progress: progress::spinner() };
     for (size, policy) in sizes.iter().flat_map(|&s| args.policies.iter().map(move |&p| (s, p))) {
