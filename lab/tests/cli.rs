@@ -220,11 +220,10 @@ fn tables_fit_into_80_columns() {
 /// Random traffic needs 4 GiB.
 #[test]
 fn bench_frames_leaves_out_cases_that_need_a_larger_machine() {
-    let case = ["--subjects", "hotmem", "--threads", "1", "--orders", "0", "--runs", "1"];
+    let case = ["--subjects", "hotmem", "--threads", "1", "--lengths", "order0", "--runs", "1"];
     let bench = |accesses| {
-        let size =
-            ["bench", "frames", "--sizes", "1G", "--no-instructions", "--accesses", accesses];
-        let output = hotmem(&[&size, &case[..]].concat());
+        let size = ["bench", "frames", "--tables", "basic", "--sizes", "1G", "--no-instructions"];
+        let output = hotmem(&[&size[..], &["--accesses", accesses], &case[..]].concat());
         let text = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
         (output.status.success(), text)
     };

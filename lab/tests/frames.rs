@@ -1,48 +1,43 @@
-//! Tests of the number of instructions of an allocation. valgrind counts them, for a whole process,
-//! so that the number for one operation differs by up to 3 between runs.
+//! Tests of the number of instructions of an allocation and a free, which valgrind counts.
 
 use std::process::{Command, Stdio};
 
-/// Returns the number of instructions of a process that runs one case of `hotmem bench frames`.
-fn instructions(access: &str, operations: u64) -> f64 {
-    let case = ["bench", "frames-case", "--subject", "hotmem", "--size", "1G", "--order", "0"];
+const OPERATIONS: u32 = 1 << 8;
+
+/// Returns the number of instructions for allocating and freeing one frame in a case of `hotmem bench
+/// frames`, or `None` if valgrind is not installed.
+fn per_pair(size: &str, place: &str, state: &str) -> Option<f64> {
+    let version = Command::new("valgrind").arg("--version").stdout(Stdio::null()).status();
+    if !version.is_ok_and(|status| status.success()) {
+        eprintln!("skipped: valgrind is not installed");
+        return None;
+    }
     let output = Command::new("valgrind")
-        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
+        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null", "--instr-atstart=no"])
         .arg(env!("CARGO_BIN_EXE_hotmem"))
-        .args(case)
-        .args(["--threads", "1", "--access", access, "--unbacked"])
-        .args(["--operations", &operations.to_string()])
+        .args(["bench", "frames-case", "--subject", "hotmem", "--size", size])
+        .args(["--length", "order0", "--threads", "1", "--place", place])
+        .args(["--state", state, "--access", "pair"])
+        .args(["--counts-instructions", "--operations", &OPERATIONS.to_string()])
         .output()
         .unwrap();
     let report = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{report}");
-    let (_, count) = report
-        .lines()
-        .find_map(|line| line.split_once("Collected : "))
-        .expect("valgrind's output has no count");
-    count.trim().parse().unwrap()
-}
-
-/// Returns the number of instructions for allocating and freeing one frame. This is the difference
-/// of two runs, of which one makes twice as many operations, for each additional operation.
-fn per_pair(access: &str) -> f64 {
-    let operations = 1 << 12;
-    let difference = instructions(access, 2 * operations) - instructions(access, operations);
-    difference / operations as f64
+    let count = report.lines().find_map(|line| line.split_once("Collected : "));
+    let (_, count) = count.expect("valgrind's output has no count");
+    let count: f64 = count.trim().parse().unwrap();
+    assert!(count > 0.0, "the bench did not ask valgrind to count");
+    Some(count / f64::from(OPERATIONS))
 }
 
 #[test]
 fn a_movable_frame_from_kernel_memory_takes_as_many_instructions_with_64_cpus_as_with_1() {
-    let version = Command::new("valgrind").arg("--version").stdout(Stdio::null()).status();
-    if !version.is_ok_and(|status| status.success()) {
-        eprintln!("skipped: valgrind is not installed");
-        return;
-    }
-    let (one_cpu, many_cpus) =
-        (per_pair("pair-without-movable"), per_pair("pair-without-movable-64-cpus"));
+    let per_pair = |state| per_pair("1G", "anywhere", state);
+    let Some(one_cpu) = per_pair("without-movable") else { return };
+    let Some(many_cpus) = per_pair("without-movable-64-cpus") else { return };
     println!("{one_cpu:.1} instructions with one CPU, {many_cpus:.1} with 64");
     // If each of the 63 other CPUs took one instruction more, the difference would be 63.
     assert!((one_cpu - many_cpus).abs() < 32.0, "{one_cpu:.1} and {many_cpus:.1}");
-    let movable = per_pair("pair");
+    let Some(movable) = per_pair("empty") else { return };
     assert!(movable < one_cpu, "{movable:.1} with movable memory, {one_cpu:.1} without");
 }

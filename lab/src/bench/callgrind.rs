@@ -2,7 +2,10 @@
 //! depend on the load of the host.
 
 use anyhow::{Context, Result, bail};
+use std::fs;
+use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Returns whether valgrind is installed.
 pub(super) fn is_installed() -> bool {
@@ -12,9 +15,46 @@ pub(super) fn is_installed() -> bool {
 
 /// Returns the number of instructions that this program executes with these arguments.
 pub(super) fn count(arguments: &[String]) -> Result<f64> {
+    let program = std::env::current_exe()?;
+    run(&program, arguments, &["--callgrind-out-file=/dev/null".into()])
+}
+
+/// Returns the number of instructions that a program executes with these arguments between the
+/// requests [`start`](super::valgrind::start) and [`stop`](super::valgrind::stop).
+pub(super) fn count_requested(program: &Path, arguments: &[String]) -> Result<f64> {
+    let options = ["--instr-atstart=no", "--callgrind-out-file=/dev/null"];
+    run(program, arguments, &options.map(String::from))
+}
+
+/// Returns the numbers of instructions that a program executes up to each request
+/// [`end_part`](super::valgrind::end_part).
+pub(super) fn count_parts(program: &Path, arguments: &[String]) -> Result<Vec<f64>> {
+    static FILES: AtomicUsize = AtomicUsize::new(0);
+    // Relaxed: each file only needs another number.
+    let nth = FILES.fetch_add(1, Ordering::Relaxed);
+    let file = std::env::temp_dir().join(format!("hotmem-counts-{}-{nth}", std::process::id()));
+    let out = format!("--callgrind-out-file={}", file.display());
+    let options = ["--instr-atstart=no".into(), "--combine-dumps=yes".into(), out];
+    let result = run(program, arguments, &options);
+    let report = fs::read_to_string(&file);
+    _ = fs::remove_file(&file);
+    result?;
+    let report = report.context("reading the counts of valgrind")?;
+    // The last part lasts until the program ends.
+    let parts = report.split("\ndesc: Trigger: Client Request").skip(1);
+    let total = |part: &str| {
+        let line = part.lines().find_map(|line| line.strip_prefix("totals: "));
+        line.and_then(|count| count.trim().parse().ok()).context("valgrind's file has no totals")
+    };
+    parts.map(total).collect()
+}
+
+/// Runs a program under callgrind. Returns the number of instructions that callgrind has counted.
+fn run(program: &Path, arguments: &[String], options: &[String]) -> Result<f64> {
     let output = Command::new("valgrind")
-        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
-        .arg(std::env::current_exe()?)
+        .arg("--tool=callgrind")
+        .args(options)
+        .arg(program)
         .args(arguments)
         .stdout(Stdio::null())
         .output()

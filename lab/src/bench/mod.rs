@@ -5,7 +5,7 @@ mod compare;
 pub(crate) mod contiguity;
 pub(crate) mod dlpar;
 pub(crate) mod fragmentation;
-pub(crate) mod frames;
+pub mod frames;
 pub(crate) mod heap;
 pub(crate) mod memmap;
 mod nvdimm;
@@ -20,6 +20,7 @@ pub(crate) mod section;
 mod subject;
 pub(crate) mod tails;
 pub(crate) mod teardown;
+mod valgrind;
 pub(crate) mod vm;
 
 use anyhow::Result;

@@ -13,6 +13,9 @@ pub type Metric = (&'static str, &'static str);
 /// The suffix of a subject whose runs were stopped at a limit; their values are that limit.
 const STOPPED_SUFFIX: &str = " (not done)";
 
+/// The suffix of a subject that cannot do the case; it has no values.
+const CANNOT_SUFFIX: &str = " (cannot)";
+
 /// What executed the instructions that were measured.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -37,7 +40,8 @@ pub struct Record {
     /// The conditions, from general to specific, such as `64G/online_movable/plug`.
     pub case: String,
     /// What was measured: `hotmem`, or a peer such as `linux`. The suffix ` (not done)` means that
-    /// the runs were stopped at a limit, and that the values are this limit.
+    /// the runs were stopped at a limit, and that the values are this limit. The suffix ` (cannot)`
+    /// means that the peer cannot do the case, and that the values are 0.
     pub subject: String,
     /// What executed the measured instructions.
     pub ran_on: RanOn,
@@ -71,22 +75,33 @@ impl Record {
         key(self) == key(other) && self.ran_on == other.ran_on
     }
 
-    /// Returns the subject without the suffix that marks stopped runs.
+    /// Returns the subject without the suffix that says that its values were not measured.
     #[must_use]
     pub fn subject_name(&self) -> &str {
-        self.subject.strip_suffix(STOPPED_SUFFIX).unwrap_or(&self.subject)
+        let suffixes = [STOPPED_SUFFIX, CANNOT_SUFFIX];
+        suffixes.iter().find_map(|s| self.subject.strip_suffix(s)).unwrap_or(&self.subject)
     }
 
     /// Returns whether the values were measured. If not, they are the limit at which the runs were
-    /// stopped.
+    /// stopped, or the peer cannot do the case.
     #[must_use]
     pub fn is_measured(&self) -> bool {
         self.subject_name() == self.subject
     }
 
-    /// Formats a value of this metric with its unit. If the runs were stopped, `> ` precedes it.
+    /// Returns whether the subject can do the case. If not, the record has no values.
+    #[must_use]
+    pub fn can_do_the_case(&self) -> bool {
+        !self.subject.ends_with(CANNOT_SUFFIX)
+    }
+
+    /// Formats a value of this metric with its unit. If the runs were stopped, `> ` precedes it. If
+    /// the peer cannot do the case, returns `cannot`.
     #[must_use]
     pub fn show(&self, value: f64) -> String {
+        if !self.can_do_the_case() {
+            return "cannot".into();
+        }
         let value = match &*self.unit {
             "s" => time(Duration::try_from_secs_f64(value).unwrap_or_default()),
             "count" => figures(value),
@@ -149,6 +164,11 @@ impl Sample {
     /// Adds a run that was stopped at `limit`.
     pub fn add_stopped(&mut self, case: &str, subject: &str, metric: Metric, limit: f64) {
         self.add(case, &format!("{subject}{STOPPED_SUFFIX}"), metric, limit);
+    }
+
+    /// Adds that a subject cannot do a case.
+    pub fn add_cannot(&mut self, case: &str, subject: &str, metric: Metric) {
+        self.add(case, &format!("{subject}{CANNOT_SUFFIX}"), metric, 0.0);
     }
 
     /// Adds the value of one run.
@@ -250,6 +270,15 @@ mod tests {
         assert_eq!(summaries, [("linux", "linux", 1), ("linux (not done)", "linux", 1)]);
         let shown: Vec<_> = records.iter().map(|record| record.show(record.median)).collect();
         assert_eq!(shown, ["55 s", "> 60 s"]);
+    }
+
+    #[test]
+    fn a_subject_that_cannot_do_a_case_has_a_record_without_a_figure() {
+        let mut sample = Sample::new("frames");
+        sample.add_cannot("64G/order0/pair", "bitmap-allocator", ("time_per_op", "ns"));
+        let [record] = &sample.records()[..] else { panic!() };
+        assert_eq!(record.subject_name(), "bitmap-allocator");
+        assert_eq!((record.show(record.median), record.is_measured()), ("cannot".into(), false));
     }
 
     #[test]

@@ -237,6 +237,16 @@ impl ThreadCpus {
         NODE.set(node);
     }
 
+    /// Returns the CPU as which the calling thread runs.
+    #[inline]
+    #[must_use]
+    pub fn current() -> usize {
+        match cpu_number::get() {
+            usize::MAX => assign_cpu(),
+            cpu => cpu,
+        }
+    }
+
     /// Makes the calling thread run as CPU `cpu`. One thread can run as several CPUs in turn, and
     /// two threads may run as the same CPU.
     pub fn run_as(cpu: usize) {
@@ -258,10 +268,7 @@ fn assign_cpu() -> usize {
 impl Platform for ThreadCpus {
     #[inline]
     fn cpu(&self) -> usize {
-        match cpu_number::get() {
-            usize::MAX => assign_cpu(),
-            cpu => cpu,
-        }
+        ThreadCpus::current()
     }
 
     #[inline]

@@ -7,7 +7,7 @@ use super::{
 use crate::{bench, linux::Linux, pseries::LinuxGuest, qemu::image, xen};
 
 /// The order in which steps run. The second visits follow in the same order.
-const ORDER: [&str; 27] = [
+const ORDER: [&str; 28] = [
     "frames",
     "tails",
     "fragmentation",
@@ -33,6 +33,7 @@ const ORDER: [&str; 27] = [
     "nvdimm-instructions",
     "memmap-instructions",
     "frames-instructions",
+    "frames-counts",
     "ports",
     "dlpar-pseries",
 ];

@@ -183,9 +183,11 @@ pub(super) fn wildcard_text(pattern: &str, case: &str) -> Option<String> {
 
 impl Ratio {
     /// Divides a figure by another. Returns `None` if the denominator is not positive, or if it
-    /// reached its time limit, because then the quotient has no lower bound.
+    /// reached its time limit, because then the quotient has no lower bound, or if one of the two
+    /// cannot do the case.
     pub(super) fn of(numerator: &Record, denominator: &Record) -> Option<Ratio> {
-        let is_positive = denominator.min > 0.0 && numerator.min >= 0.0;
+        let is_positive =
+            denominator.min > 0.0 && numerator.min >= 0.0 && numerator.can_do_the_case();
         (is_positive && denominator.is_measured()).then(|| Ratio {
             median: numerator.median / denominator.median,
             low: numerator.min / denominator.max,

@@ -3,7 +3,10 @@
 
 use super::pageblocks::Pageblocks;
 use super::requests::{Request, Requests, in_use};
-use crate::bench::{frames::Allocator, random::ORDERS};
+use crate::bench::{
+    frames::{Allocator, Length},
+    random::ORDERS,
+};
 use crate::hosted::ThreadCpus;
 use hotmem::geometry::PAGEBLOCK_FRAMES;
 use std::{cmp::Reverse, collections::BinaryHeap};
@@ -70,12 +73,12 @@ impl<'a, A: Allocator> RequestPlayer<'a, A> {
             && let Some(Reverse(old)) = self.allocated_runs.pop()
         {
             ThreadCpus::run_as(old.freed_by);
-            self.allocator.free(old.frame, old.order);
+            self.allocator.free(old.frame, Length::Order(old.order));
             self.pageblocks.free(old.frame, 1 << old.order);
             self.used_frames -= 1 << old.order;
         }
         ThreadCpus::run_as(cpu);
-        let Some(frame) = self.allocator.alloc(order) else {
+        let Some(frame) = self.allocator.alloc(Length::Order(order)) else {
             self.failures_by_order[nth] += 1;
             return;
         };

@@ -1,6 +1,9 @@
-//! Defines a case of the bench: an allocator, an access pattern, and the size of the machine.
+//! Defines a case of the bench.
 
-use super::access_pattern::AccessPattern;
+use super::access::Access;
+use super::length::Length;
+use super::place::Place;
+use super::state::State;
 use super::subject::Subject;
 use crate::bench::random::ORDERS;
 use crate::size;
@@ -9,104 +12,143 @@ use hotmem::Bytes;
 /// The number of operations of each thread if an operation takes about ten nanoseconds.
 const OPERATIONS: u64 = 1 << 20;
 
-/// A case of the bench.
+/// A case: how an allocator is used, and in which state of the machine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::Args)]
 pub(super) struct Case {
+    /// The allocator.
     #[arg(long, value_enum)]
     pub(super) subject: Subject,
+    /// The size of the memory.
     #[arg(long, value_parser = size::parse)]
     pub(super) size: Bytes,
+    /// The length of an allocation.
     #[arg(long)]
-    pub(super) order: u32,
+    pub(super) length: Length,
+    /// The number of CPUs that run at the same time.
     #[arg(long)]
     pub(super) threads: u16,
+    /// The part of the memory from which the case allocates.
     #[arg(long, value_enum)]
-    pub(super) access: AccessPattern,
+    pub(super) place: Place,
+    /// What is in use before the case is measured.
+    #[arg(long, value_enum)]
+    pub(super) state: State,
+    /// The order of allocations and frees.
+    #[arg(long, value_enum)]
+    pub(super) access: Access,
 }
 
 impl Case {
-    /// Returns the case's name in the table: `1T/order0/1thread/pair`.
+    /// Returns the case's name in the table: `1T/order0/1thread/pair`. The place and the state
+    /// precede the access pattern, unless they are the usual ones.
     pub(super) fn name(&self) -> String {
-        let (size, access) = (size::short(self.size), self.access);
-        if self.access.is_start() {
-            return format!("{size}/{access}");
+        let mut parts = vec![size::short(self.size)];
+        if !self.access.is_start() {
+            let plural = if self.threads == 1 { "" } else { "s" };
+            parts.push(match self.access {
+                Access::Mixed => {
+                    format!("order{}", ORDERS.map(|(order, _)| order.to_string()).join("-"))
+                }
+                _ => self.length.to_string(),
+            });
+            parts.push(format!("{}thread{plural}", self.threads));
+            parts.extend(Some(self.place.to_string()).filter(|_| self.place.is_restricted()));
+            parts.extend(Some(self.state.to_string()).filter(|_| self.state != self.usual_state()));
         }
-        let threads = if self.threads == 1 { "thread" } else { "threads" };
-        let order = match self.access {
-            AccessPattern::Mixed => ORDERS.map(|(order, _)| order.to_string()).join("-"),
-            _ => self.order.to_string(),
-        };
-        format!("{size}/order{order}/{}{threads}/{access}", self.threads)
+        parts.push(self.access.to_string());
+        parts.join("/")
     }
 
-    /// Returns the case with order 0 if its pattern does not depend on the order, and with one
-    /// thread if the pattern does not depend on the number of threads.
+    /// Returns the state that the name leaves out.
+    const fn usual_state(&self) -> State {
+        match self.access {
+            Access::Random => State::Full,
+            _ => State::Empty,
+        }
+    }
+
+    /// Returns the case with the values that have no influence on it replaced by the usual ones.
     pub(super) fn normalized(self) -> Case {
         match self.access {
-            AccessPattern::Mixed => Case { order: 0, ..self },
-            access if access.is_start() => Case { order: 0, threads: 1, ..self },
+            Access::Mixed => Case { length: Length::FRAME, ..self },
+            Access::Random if self.state == State::Empty => Case { state: State::Full, ..self },
+            access if access.is_start() => Case {
+                length: Length::FRAME,
+                threads: 1,
+                place: Place::Anywhere,
+                state: State::Empty,
+                ..self
+            },
             _ => self,
         }
     }
 
-    /// Returns whether the subject can run this case.
-    pub(super) fn is_supported(&self) -> bool {
-        let supports_access = match self.subject {
-            Subject::Limit => matches!(self.access, AccessPattern::Pair),
-            Subject::HotmemMagazine | Subject::HotmemCpuMagazine => match self.access {
-                AccessPattern::Pair
-                | AccessPattern::Bulk
-                | AccessPattern::Random
-                | AccessPattern::Interrupts => true,
-                AccessPattern::RemoteFree => self.threads_are_pairs(),
-                _ => false,
-            },
-            Subject::HotmemBatches => matches!(self.access, AccessPattern::Bulk),
-            _ => return self.is_supported_by_allocator(),
-        };
-        supports_access && self.order == 0
-    }
-
-    /// Returns whether a subject that allocates runs of any order can run this case.
-    fn is_supported_by_allocator(&self) -> bool {
-        self.subject.supports(self.size)
-            && match self.access {
-                AccessPattern::PairNeighbours | AccessPattern::BulkNeighbours => {
-                    self.threads > 1 && self.order == 0
-                }
-                AccessPattern::RemoteFree => self.threads_are_pairs(),
-                // The other allocators have no zones. Kernel memory must be present: see
-                // `measure_hotmem`.
-                AccessPattern::PairWithoutMovable | AccessPattern::PairWithoutMovable64Cpus => {
-                    self.subject == Subject::Hotmem
-                        && self.threads == 1
-                        && self.size <= Bytes::gib(16)
-                }
-                AccessPattern::Announce | AccessPattern::AnnounceAddOnline => {
-                    self.subject == Subject::Hotmem
-                }
-                access if access.nodes().is_some() => {
-                    self.subject == Subject::Hotmem && self.threads == 1
-                }
-                _ => true,
+    /// Returns whether the parts of the case fit together.
+    pub(super) fn is_possible(&self) -> bool {
+        let (is_pair, is_alone) = (self.access == Access::Pair, self.threads == 1);
+        let fits_state = match self.state {
+            State::Empty => !matches!(self.access, Access::Random | Access::Refused),
+            State::Full => self.access == Access::Random,
+            State::Divided | State::WithoutMovable | State::WithoutMovable64Cpus => {
+                is_pair && is_alone
             }
-    }
-
-    /// Returns whether remote frees are possible: threads form pairs, or one thread acts as two
-    /// CPUs.
-    fn threads_are_pairs(&self) -> bool {
-        self.threads == 1 || self.threads.is_multiple_of(2)
+            State::Used90 | State::Used99 | State::Used999 => {
+                let is_order = matches!(self.length, Length::Order(_));
+                self.access == Access::Random && is_alone && is_order
+            }
+            State::AllUsed | State::LowUsed | State::LowScattered => {
+                self.access == Access::Refused && is_alone
+            }
+            State::LowHalfUsed | State::LowOneFree => is_pair && is_alone,
+            State::Neighbours => {
+                matches!(self.access, Access::Pair | Access::Bulk)
+                    && !is_alone
+                    && self.length == Length::FRAME
+            }
+        };
+        let fits_threads = match self.access {
+            Access::RemoteFree => is_alone || self.threads.is_multiple_of(2),
+            _ => true,
+        };
+        fits_state
+            && fits_threads
+            && (self.place == Place::Low || !self.state.is_of_low_memory())
+            && (is_alone || !self.place.is_restricted())
     }
 
     /// Returns a number of operations that takes long enough to be measured.
     pub(super) fn operations(&self) -> u64 {
-        match self.subject {
-            // For more than one frame `bitmap-allocator` searches frame by frame from the bottom,
-            // so its operations take long.
-            Subject::BitmapAllocator if self.access == AccessPattern::Mixed => OPERATIONS >> 4,
-            Subject::BitmapAllocator if self.order > 0 => OPERATIONS >> 6,
-            _ => OPERATIONS,
+        let shift = match self.subject {
+            // The time of a search grows with the memory.
+            _ if self.access == Access::Refused => 12,
+            _ if self.place == Place::Low => 8,
+            // For more than one frame `bitmap-allocator` searches frame by frame from the bottom.
+            Subject::BitmapAllocator if self.access == Access::Mixed => 4,
+            Subject::BitmapAllocator if self.length != Length::FRAME => 6,
+            _ if self.state.free_per_million().is_some() => 3,
+            _ => 0,
+        };
+        OPERATIONS >> shift
+    }
+
+    /// Returns the number of operations whose instructions are counted. A count has no noise, so
+    /// that fewer operations than for times are enough. Bulk traffic needs more of them than the
+    /// other patterns, because its rounds are long.
+    pub(super) fn counted_operations(&self) -> u64 {
+        match self.access {
+            Access::Bulk => OPERATIONS >> 2,
+            // All operations are the same, apart from a few.
+            _ if self.place == Place::Low => 1 << 6,
+            Access::Refused => 1 << 6,
+            Access::Pair => 1 << 12,
+            _ if self.counts_each_operation() => 1 << 12,
+            _ => self.operations().min(1 << 14),
         }
+    }
+
+    /// Returns whether the instructions of each operation are counted, because operations differ.
+    pub(super) fn counts_each_operation(&self) -> bool {
+        self.state.free_per_million().is_some() || self.place == Place::Low
     }
 
     /// Returns the arguments with which `hotmem` measures the case.
@@ -114,8 +156,10 @@ impl Case {
         let values = [
             ("--subject", self.subject.to_string()),
             ("--size", size::short(self.size)),
-            ("--order", self.order.to_string()),
+            ("--length", self.length.to_string()),
             ("--threads", self.threads.to_string()),
+            ("--place", self.place.to_string()),
+            ("--state", self.state.to_string()),
             ("--access", self.access.to_string()),
             ("--operations", operations.to_string()),
         ];

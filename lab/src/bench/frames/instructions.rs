@@ -1,21 +1,29 @@
 //! Counts the instructions of an operation.
 
-use super::access_pattern::AccessPattern;
 use super::case::Case;
+use super::program::program;
 use crate::bench::callgrind;
-use anyhow::Result;
+use anyhow::{Result, ensure};
 
-/// Returns the instructions of an operation. Runs the case with two numbers of operations, and
-/// divides the difference of the counts by the number of additional operations.
-pub(super) fn per_operation(case: &Case) -> Result<f64> {
-    // A count has no noise, so fewer operations than for times are enough. Bulk traffic needs more
-    // of them than the other patterns, because its rounds are long.
-    let shift = if case.access == AccessPattern::Bulk { 2 } else { 6 };
-    let operations = case.operations() >> shift;
-    // Under valgrind a process has too few addresses to reserve those of the plugged memory.
-    let count = |operations| {
-        callgrind::count(&[case.arguments(operations), vec!["--unbacked".into()]].concat())
-    };
-    let (fewer, more) = (count(operations)?, count(2 * operations)?);
-    Ok((more - fewer) / operations as f64)
+/// The instructions of an operation.
+#[derive(Clone, Copy)]
+pub(super) struct Instructions {
+    pub(super) mean: f64,
+    /// Those of the operation that executes most, if each was counted.
+    pub(super) most: Option<f64>,
+}
+
+/// Counts the instructions of a case.
+pub(super) fn count(case: &Case) -> Result<Instructions> {
+    let operations = case.counted_operations();
+    let program = program(case.subject)?;
+    let arguments = [case.arguments(operations), vec!["--counts-instructions".into()]].concat();
+    if !case.counts_each_operation() {
+        let total = callgrind::count_requested(&program, &arguments)?;
+        return Ok(Instructions { mean: total / operations as f64, most: None });
+    }
+    let counts = callgrind::count_parts(&program, &arguments)?;
+    ensure!(counts.len() as u64 == operations, "valgrind counted {} operations", counts.len());
+    let mean = counts.iter().sum::<f64>() / operations as f64;
+    Ok(Instructions { mean, most: counts.into_iter().reduce(f64::max) })
 }

@@ -1,6 +1,7 @@
 //! Allocates and frees runs of several orders.
 
-use super::subject::{ThreadState, alloc_until_some};
+use super::allocator::{ThreadState, alloc_until_some};
+use super::length::Length;
 use crate::bench::random::{ORDERS as ORDER_SHARES, Random};
 
 /// The number of allocations that a thread holds.
@@ -36,7 +37,7 @@ impl MixedOrders {
         self.orders.extend((0..ORDERS).map(|_| random.order()));
         let allocate = |_| {
             let order = self.orders[random.index_below(ORDERS)];
-            (alloc_until_some(|| thread_state.alloc(order)), order)
+            (alloc_until_some(|| thread_state.alloc(Length::Order(order))), order)
         };
         self.allocations.extend((0..HELD_ALLOCATIONS).map(allocate));
         // The measured loop goes through the shuffled list in order. For the allocator this is as
@@ -50,9 +51,10 @@ impl MixedOrders {
         let (mut next_freed, mut next_order) = (self.next_freed, self.next_order);
         for _ in 0..operations {
             let (frame, order) = self.allocations[next_freed];
-            thread_state.free(frame, order);
+            thread_state.free(frame, Length::Order(order));
             let order = self.orders[next_order];
-            self.allocations[next_freed] = (alloc_until_some(|| thread_state.alloc(order)), order);
+            self.allocations[next_freed] =
+                (alloc_until_some(|| thread_state.alloc(Length::Order(order))), order);
             next_freed = (next_freed + 1) % HELD_ALLOCATIONS;
             next_order = (next_order + 1) % ORDERS;
         }
@@ -74,14 +76,14 @@ mod tests {
     }
 
     impl ThreadState for BumpAllocator {
-        fn alloc(&mut self, order: u32) -> Option<u64> {
-            self.next_frame += 1 << order;
-            self.used_runs.insert((self.next_frame, order));
+        fn alloc(&mut self, length: Length) -> Option<u64> {
+            self.next_frame += length.frames();
+            self.used_runs.insert((self.next_frame, length.order()));
             Some(self.next_frame)
         }
 
-        fn free(&mut self, frame: u64, order: u32) {
-            assert!(self.used_runs.remove(&(frame, order)), "{frame} is not held");
+        fn free(&mut self, frame: u64, length: Length) {
+            assert!(self.used_runs.remove(&(frame, length.order())), "{frame} is not held");
             self.freed_runs += 1;
         }
     }

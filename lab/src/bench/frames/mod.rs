@@ -1,34 +1,53 @@
 //! `hotmem bench frames`: measures the frame allocator, and compares it with others. The bench does
 //! not access allocated frames.
 //!
+//! A [`Case`] says what is allocated, from which part of the memory, in which state of the machine,
+//! and in which order. `tables.rs` lists the cases. Each allocator has a file in `adapters/`, which
+//! also says which cases it cannot do.
+//!
 //! Each run measures every case once, in a separate process for each. The subjects of a case follow
 //! each other, so load of the host affects all of them alike.
 
-mod access_pattern;
+mod access;
+mod adapters;
+mod allocator;
+mod cannot;
 mod case;
 mod instructions;
-pub(super) use subject::{Allocator, Bitmap, Buddy, alloc_until_some};
-pub(super) use traffic::{allowed_cpus, cpu_time, pin};
-pub(super) use value_name::value_name;
-mod many_frames;
+mod length;
 mod measure;
-mod min_size;
 mod mixed_orders;
+mod place;
+mod prepare;
+mod print;
+mod program;
 mod remote_frees;
 mod ring;
 #[cfg(feature = "report")]
 pub(crate) mod section;
+mod state;
 mod subject;
+mod tables;
 mod traffic;
 mod value_name;
 
-use super::record::{self, Record, Sample};
-use super::{callgrind, results};
+pub(super) use adapters::{bitmap::Bitmap, buddy_system::Buddy};
+pub(super) use allocator::alloc_until_some;
+pub use allocator::{Allocator, ThreadState};
+pub use length::Length;
+pub(super) use traffic::{allowed_cpus, cpu_time, pin};
+pub(super) use value_name::value_name;
+
+use super::record::{Record, Sample};
+use super::{callgrind, results, valgrind};
 use crate::{progress, size};
-use access_pattern::AccessPattern;
+use access::Access;
 use anyhow::{Context, Result, bail, ensure};
 use case::Case;
 use hotmem::Bytes;
+use measure::Run;
+use place::Place;
+use state::State;
 use std::{
     num::NonZero,
     path::PathBuf,
@@ -40,6 +59,7 @@ use std::{
     thread,
 };
 use subject::Subject;
+use tables::{Group, TableName};
 
 /// The name of the bench in its records.
 const NAME: &str = "frames";
@@ -47,31 +67,36 @@ const NAME: &str = "frames";
 /// Arguments of `hotmem bench frames`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Measure everything: all accesses at 16G, 1T and 64T, 7 runs
+    /// Measure all tables, 7 runs
     #[arg(long)]
     thorough: bool,
-    /// The sizes of the machines' memory
-    #[arg(long, value_name = "SIZE,…", value_delimiter = ',', value_parser = size::parse,
-          default_value = "16G", default_value_if("thorough", "true", "16G,1T,64T"))]
+    /// The tables to measure; by default the first five of these
+    #[arg(long, value_enum, value_delimiter = ',')]
+    tables: Vec<TableName>,
+    /// The sizes of the machines' memory, in place of those of the tables
+    #[arg(long, value_name = "SIZE,…", value_delimiter = ',', value_parser = size::parse)]
     sizes: Vec<Bytes>,
-    /// The orders to allocate: powers of two of frames
-    #[arg(long, value_name = "ORDER,…", value_delimiter = ',', default_value = "0,9",
-          value_parser = clap::value_parser!(u32).range(0..=9))]
-    orders: Vec<u32>,
-    /// The numbers of CPUs that run at the same time
-    #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "1,2",
+    /// The lengths to allocate, such as `order3` and `12frames`, in place of those of the tables
+    #[arg(long, value_name = "LENGTH,…", value_delimiter = ',')]
+    lengths: Vec<Length>,
+    /// The numbers of CPUs that run at the same time, in place of those of the tables
+    #[arg(long, value_name = "N,…", value_delimiter = ',',
           value_parser = clap::value_parser!(u16).range(1..=64))]
     threads: Vec<u16>,
-    /// The allocators to measure
-    #[arg(long, value_enum, value_delimiter = ',',
-          default_values_t = Subject::ALL)]
-    subjects: Vec<Subject>,
-    /// The access patterns; by default the first six of these, with --thorough all
+    /// The parts of the memory to allocate from, in place of those of the tables
     #[arg(long, value_enum, value_delimiter = ',')]
-    accesses: Vec<AccessPattern>,
-    /// The number of runs for each median
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..), default_value = "3",
-          default_value_if("thorough", "true", "7"))]
+    places: Vec<Place>,
+    /// What is in use, in place of the states of the tables
+    #[arg(long, value_enum, value_delimiter = ',')]
+    states: Vec<State>,
+    /// The access patterns, in place of those of the tables
+    #[arg(long, value_enum, value_delimiter = ',')]
+    accesses: Vec<Access>,
+    /// The allocators to measure, in place of those of the tables
+    #[arg(long, value_enum, value_delimiter = ',')]
+    subjects: Vec<Subject>,
+    /// The number of runs for each median of times; with 0, only instructions are counted
+    #[arg(long, default_value = "3", default_value_if("thorough", "true", "7"))]
     runs: u32,
     /// Do not count instructions, even if valgrind is installed
     #[arg(long)]
@@ -89,34 +114,159 @@ pub struct CaseArgs {
     /// The number of operations of each thread
     #[arg(long)]
     operations: u64,
-    /// Reserve no addresses for plugged memory
+    /// Tell valgrind which instructions are to be counted
     #[arg(long)]
-    unbacked: bool,
+    counts_instructions: bool,
 }
 
-/// The CPU time for allocating and freeing 2^order frames.
+/// The CPU time for allocating and freeing a run.
 const TIME_PER_OP: (&str, &str) = ("time_per_op", "ns");
-/// The instructions for allocating and freeing 2^order frames.
+/// The instructions for allocating and freeing a run, in the mean.
 const INSTRUCTIONS_PER_OP: (&str, &str) = ("instructions_per_op", "count");
+/// The instructions of the operation that executes most.
+const MOST_INSTRUCTIONS: (&str, &str) = ("most_instructions", "count");
 /// The CPU time until all memory can be allocated.
 const TIME: (&str, &str) = ("time", "s");
 
 pub(super) fn run(args: &Args) -> Result<()> {
+    let tables = args.tables();
+    let mut cases: Vec<Case> = Vec::new();
+    for case in tables.iter().flat_map(|(_, cases)| cases) {
+        if !cases.contains(case) {
+            cases.push(*case);
+        }
+    }
     let (cases, too_large): (Vec<_>, Vec<_>) =
-        args.cases().into_iter().partition(|case| case.size >= case.min_size());
+        cases.into_iter().partition(|case| case.size >= case.min_size());
     for case in too_large {
         let (name, subject, min) = (case.name(), case.subject, size::short(case.min_size()));
         crate::out::remark(format_args!("{name}, {subject}: left out, because it needs {min}"));
     }
-    ensure!(!cases.is_empty(), "no subject supports any of these cases");
+    if cases.iter().any(|case| !program::is_built(case.subject)) {
+        let build = adapters::llfree::BUILD;
+        crate::out::remark(format_args!(
+            "LLFree: left out, because this has not built it: {build}"
+        ));
+    }
+    let (possible, impossible): (Vec<_>, Vec<_>) = cases
+        .into_iter()
+        .filter(|case| program::is_built(case.subject))
+        .partition(|case| case.cannot().is_none());
+    ensure!(!possible.is_empty(), "no subject supports any of these cases");
+    let counts_instructions = !args.no_instructions && can_count_instructions();
     let measure = |sample: &mut Sample| {
-        let measured = measure_all(&cases, args.runs, sample);
+        let measured = measure_all(&possible, args.runs, sample);
         let counted =
-            if args.no_instructions { Ok(()) } else { count_instructions(&cases, sample) };
+            if counts_instructions { count_instructions(&possible, sample) } else { Ok(()) };
+        for case in &impossible {
+            let metrics = args.metrics(case, counts_instructions);
+            let add = |&metric| sample.add_cannot(&case.name(), &case.subject.to_string(), metric);
+            metrics.iter().for_each(add);
+        }
         measured.and(counted)
     };
-    let print = |records: &[Record]| Ok(record::print(records)?);
+    let print = |records: &[Record]| -> Result<()> {
+        for (table, cases) in &tables {
+            for (metric, unit) in [
+                (INSTRUCTIONS_PER_OP, "instructions of an operation"),
+                (MOST_INSTRUCTIONS, "instructions of the operation that executes most"),
+                (TIME_PER_OP, "time of an operation"),
+                (TIME, "time of the start"),
+            ] {
+                print::print(cases, records, metric, &format!("{}: {unit}", table.title()))?;
+            }
+        }
+        print_reasons(&impossible, Case::cannot)?;
+        if counts_instructions {
+            print_reasons(&possible, Case::cannot_be_counted)?;
+        }
+        Ok(())
+    };
     results::collect(NAME, args.json.as_deref(), measure, print)
+}
+
+/// Measures one case in this process and prints the figure.
+pub(super) fn run_case(args: &CaseArgs) -> Result<()> {
+    say!("{}", args.case.measure(args.run())?)?;
+    Ok(())
+}
+
+/// Measures one case of an allocator that another program has, and prints the figure. `arguments` are
+/// those of the process. `new` makes the allocator of this many frames.
+///
+/// # Errors
+/// The arguments are not those of a case, or the case cannot be measured.
+pub fn run_peer<A: Allocator>(
+    arguments: impl Iterator<Item = String>,
+    new: impl FnOnce(usize) -> Result<A>,
+) -> Result<()> {
+    let command = <CaseArgs as clap::Args>::augment_args(clap::Command::new("frames-case"));
+    // The first two arguments after the program's name are `bench frames-case`.
+    let matches = command.no_binary_name(true).try_get_matches_from(arguments.skip(3))?;
+    let args = <CaseArgs as clap::FromArgMatches>::from_arg_matches(&matches)?;
+    let frames = allocator::index(args.case.size.frames());
+    say!("{}", args.case.measure_peer(args.run(), || new(frames))?)?;
+    Ok(())
+}
+
+impl CaseArgs {
+    const fn run(&self) -> Run {
+        Run { operations: self.operations, counts_instructions: self.counts_instructions }
+    }
+}
+
+impl Args {
+    /// Returns the requested tables with their cases.
+    fn tables(&self) -> Vec<(TableName, Vec<Case>)> {
+        let default_set = TableName::default_set(self.thorough);
+        let names = if self.tables.is_empty() { default_set } else { &self.tables };
+        let cases = |name: TableName| {
+            let groups = name.groups().into_iter();
+            groups.flat_map(|group| self.requested(group).cases()).collect()
+        };
+        names.iter().map(|&name| (name, cases(name))).collect()
+    }
+
+    /// Returns a group with the values that the options request in place of its own.
+    fn requested(&self, group: Group) -> Group {
+        fn or<T: Clone>(requested: &[T], usual: Vec<T>) -> Vec<T> {
+            if requested.is_empty() { usual } else { requested.to_vec() }
+        }
+        Group {
+            sizes: or(&self.sizes, group.sizes),
+            lengths: or(&self.lengths, group.lengths),
+            threads: or(&self.threads, group.threads),
+            places: or(&self.places, group.places),
+            states: or(&self.states, group.states),
+            accesses: or(&self.accesses, group.accesses),
+            subjects: or(&self.subjects, group.subjects),
+        }
+    }
+
+    /// Returns the metrics that a case would have.
+    fn metrics(&self, case: &Case, counts_instructions: bool) -> Vec<super::record::Metric> {
+        let time = if case.access.is_start() { TIME } else { TIME_PER_OP };
+        let counts = counts_instructions && has_instructions(case);
+        let metrics = [
+            (INSTRUCTIONS_PER_OP, counts),
+            (MOST_INSTRUCTIONS, counts && case.counts_each_operation()),
+            (time, self.runs > 0),
+        ];
+        metrics.into_iter().filter(|(_, has)| *has).map(|(metric, _)| metric).collect()
+    }
+}
+
+/// Prints why subjects cannot do cases, or why their instructions cannot be counted.
+fn print_reasons(cases: &[Case], reason: impl Fn(&Case) -> Option<&'static str>) -> Result<()> {
+    let mut reasons: Vec<(Subject, &str)> = Vec::new();
+    for case in cases {
+        let Some(reason) = reason(case).map(|reason| (case.subject, reason)) else { continue };
+        if !reasons.contains(&reason) {
+            reasons.push(reason);
+            say!("{} cannot: {}.", reason.0, reason.1)?;
+        }
+    }
+    Ok(())
 }
 
 /// Measures the times of all cases. A case that fails is not measured again, and the others are.
@@ -149,40 +299,9 @@ fn measure_all(cases: &[Case], runs: u32, sample: &mut Sample) -> Result<()> {
     bail!("{}", failed.iter().map(text).collect::<Vec<_>>().join("; "))
 }
 
-/// Measures one case in this process and prints the figure.
-pub(super) fn run_case(args: &CaseArgs) -> Result<()> {
-    say!("{}", args.case.measure(args.operations, args.unbacked)?)?;
-    Ok(())
-}
-
-impl Args {
-    /// Returns the requested cases that can run. Cases that differ only in the subject are next to
-    /// each other.
-    fn cases(&self) -> Vec<Case> {
-        let default_set = AccessPattern::default_set(self.thorough);
-        let accesses = if self.accesses.is_empty() { default_set } else { &self.accesses };
-        let mut cases = Vec::new();
-        for &size in &self.sizes {
-            for &access in accesses {
-                for &order in &self.orders {
-                    for &threads in &self.threads {
-                        for &subject in &self.subjects {
-                            let case = Case { subject, size, order, threads, access }.normalized();
-                            if case.is_supported() && !cases.contains(&case) {
-                                cases.push(case);
-                            }
-                        }
-                    }
-                }
-            }
-        }
-        cases
-    }
-}
-
 /// Measures one case in a separate process.
 fn measure(case: &Case) -> Result<f64> {
-    let output = Command::new(std::env::current_exe()?)
+    let output = Command::new(program::program(case.subject)?)
         .args(case.arguments(case.operations()))
         .stderr(Stdio::inherit())
         .output()
@@ -194,144 +313,68 @@ fn measure(case: &Case) -> Result<f64> {
     printed.trim().parse().with_context(|| format!("the case's process printed `{printed}`"))
 }
 
-/// Counts instructions of the cases with one thread, if valgrind is installed. Counts do not depend
-/// on the load, so all CPUs count at the same time.
+/// Returns whether instructions can be counted. If not, prints the reason.
+fn can_count_instructions() -> bool {
+    let reason = if !valgrind::IS_SUPPORTED {
+        "the bench cannot talk to valgrind on this processor"
+    } else if !callgrind::is_installed() {
+        "valgrind is not installed"
+    } else {
+        return true;
+    };
+    crate::out::remark(format_args!("{reason}: instructions are not counted"));
+    false
+}
+
+/// Returns whether the instructions of a case are counted: valgrind runs one thread at a time.
+fn has_instructions(case: &Case) -> bool {
+    case.threads == 1 && !case.access.is_start()
+}
+
+/// Counts the instructions of the cases with one thread. Counts do not depend on the load, so all
+/// CPUs count at the same time.
 fn count_instructions(cases: &[Case], sample: &mut Sample) -> Result<()> {
-    if !callgrind::is_installed() {
-        crate::out::remark(format_args!("valgrind is not installed: instructions are not counted"));
-        return Ok(());
-    }
+    let can_be_counted = |case: &&Case| case.cannot_be_counted().is_none();
     let cases: Vec<_> =
-        cases.iter().filter(|case| case.threads == 1 && !case.access.is_start()).collect();
+        cases.iter().filter(|case| has_instructions(case)).filter(can_be_counted).collect();
     let progress = progress::bar(cases.len() as u64);
     let next_case = AtomicUsize::new(0);
     let counts: Vec<_> = cases.iter().map(|_| OnceLock::new()).collect();
-    let count = || -> Result<()> {
+    let count = || {
         // Relaxed: each number is given to one thread, and the counts are read after all have
         // ended.
         while let Some(nth) =
             Some(next_case.fetch_add(1, Ordering::Relaxed)).filter(|&n| n < cases.len())
         {
             progress.set_message(format!("{}, instructions", cases[nth].name()));
-            let count = instructions::per_operation(cases[nth]);
-            _ = counts[nth].set(count.with_context(|| cases[nth].name())?);
+            _ = counts[nth].set(instructions::count(cases[nth]));
             progress.inc(1);
         }
-        Ok(())
     };
     let cpus = thread::available_parallelism().map_or(1, NonZero::get);
     thread::scope(|scope| {
-        let threads: Vec<_> = (0..cpus).map(|_| scope.spawn(count)).collect();
-        let join = |thread: thread::ScopedJoinHandle<'_, _>| {
-            thread.join().expect("a counting thread panicked")
-        };
-        threads.into_iter().try_for_each(join)
-    })?;
+        for _ in 0..cpus {
+            scope.spawn(count);
+        }
+    });
     progress.finish_and_clear();
-    for (case, count) in cases.iter().zip(&counts) {
-        if let Some(&count) = count.get() {
-            sample.add(&case.name(), &case.subject.to_string(), INSTRUCTIONS_PER_OP, count);
+    let mut failed = Vec::new();
+    for (case, count) in cases.iter().zip(counts) {
+        let (name, subject) = (case.name(), case.subject.to_string());
+        match count.into_inner() {
+            Some(Ok(count)) => {
+                sample.add(&name, &subject, INSTRUCTIONS_PER_OP, count.mean);
+                if let Some(most) = count.most {
+                    sample.add(&name, &subject, MOST_INSTRUCTIONS, most);
+                }
+            }
+            Some(Err(error)) => failed.push(format!("{name}, {subject}: {error:#}")),
+            None => failed.push(format!("{name}, {subject}: not counted")),
         }
     }
+    ensure!(failed.is_empty(), "{}", failed.join("; "));
     Ok(())
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::bench::parsed;
-    use std::collections::BTreeSet;
-    use std::sync::Mutex;
-
-    fn cases(line: &[&str]) -> Vec<Case> {
-        parsed::<Args>(line).cases()
-    }
-
-    #[test]
-    fn cases_have_the_documented_names() {
-        let names: BTreeSet<_> = cases(&["--thorough"]).iter().map(Case::name).collect();
-        for name in [
-            "1T/order0/1thread/pair",
-            "1T/order0/2threads/pair-neighbours",
-            "16G/order9/2threads/bulk",
-            "64T/order9/1thread/random",
-            "16G/order0/2threads/remote-free",
-            "16G/order0-3-9/1thread/mixed",
-            "1T/init",
-            "64T/announce-add-online",
-        ] {
-            assert!(names.contains(name), "no {name} in {names:?}");
-        }
-        assert!(
-            !names.contains("1T/order0/1thread/pair-neighbours"),
-            "one thread has no neighbours"
-        );
-    }
-
-    #[test]
-    fn subjects_are_left_out_for_sizes_beyond_their_limit() {
-        let subjects = |sizes| {
-            let cases = cases(&["--sizes", sizes, "--accesses", "pair", "--threads", "1"]);
-            cases.iter().filter(|case| case.order == 0).map(|case| case.subject).collect::<Vec<_>>()
-        };
-        let engine = [Subject::Hotmem, Subject::HotmemMagazine, Subject::HotmemCpuMagazine];
-        let up_to_1t = [Subject::BuddySystemAllocator, Subject::BitmapAllocator, Subject::Limit];
-        assert_eq!(subjects("1T"), [&engine[..], &up_to_1t].concat());
-        let up_to_64t = [Subject::BuddySystemAllocator, Subject::Limit];
-        assert_eq!(subjects("64T"), [&engine[..], &up_to_64t].concat());
-    }
-
-    #[test]
-    fn the_default_set_is_a_small_part_of_all() {
-        let (default_set, all) = (cases(&[]), cases(&["--thorough"]));
-        assert!(default_set.iter().all(|case| all.contains(case)));
-        assert!(default_set.iter().all(|case| case.size == Bytes::gib(16)));
-        assert!(default_set.len() * 2 < all.len(), "{} of {}", default_set.len(), all.len());
-        let runs = |line: &[&str]| parsed::<Args>(line).runs;
-        assert_eq!([runs(&[]), runs(&["--thorough"]), runs(&["--runs", "5"])], [3, 7, 5]);
-        for access in [AccessPattern::RemoteFree, AccessPattern::Interrupts, AccessPattern::Mixed] {
-            for subject in
-                [Subject::Hotmem, Subject::BuddySystemAllocator, Subject::BitmapAllocator]
-            {
-                let is_match = |case: &Case| (case.access, case.subject) == (access, subject);
-                assert!(default_set.iter().any(is_match), "{subject}: {access}");
-            }
-        }
-    }
-
-    #[test]
-    fn parsing_the_command_line_of_a_case_gives_the_case() {
-        for case in cases(&["--thorough"]) {
-            let parsed_args: CaseArgs = parsed(&case.arguments(5)[2..]);
-            assert_eq!((parsed_args.case, parsed_args.operations), (case, 5));
-        }
-    }
-
-    /// One test at a time measures cases, because the bitmaps of the peers are statics.
-    static MEASURING: Mutex<()> = Mutex::new(());
-
-    #[test]
-    fn every_case_of_the_thorough_set_can_be_measured() {
-        let _measuring = MEASURING.lock();
-        for case in cases(&["--thorough", "--sizes", "4G", "--threads", "1"]) {
-            let measured = case.measure(1 << 10, false);
-            assert!(measured.unwrap() > 0.0, "{}", case.name());
-        }
-    }
-
-    #[test]
-    fn a_case_on_the_smallest_machine_can_be_measured_and_on_a_smaller_one_it_cannot() {
-        let _measuring = MEASURING.lock();
-        for size in ["1G", "4G"] {
-            let all = cases(&["--thorough", "--sizes", size, "--threads", "1"]);
-            assert!(all.iter().any(|case| (case.size < case.min_size()) == (size == "1G")));
-            let smallest = all.into_iter().filter(|case| case.size == case.min_size());
-            for case in smallest {
-                assert!(case.measure(1 << 10, false).unwrap() > 0.0, "{}", case.name());
-            }
-        }
-        let [small, ..] = cases(&["--sizes", "1G", "--accesses", "random"])[..] else { panic!() };
-        assert_eq!(small.min_size(), Bytes::gib(4));
-        assert!(small.measure(1, false).unwrap_err().to_string().contains("2048 pageblocks"));
-    }
-}
+mod tests;

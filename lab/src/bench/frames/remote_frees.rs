@@ -1,8 +1,9 @@
 //! Runs the access pattern of remote frees. One CPU allocates runs and passes them through a ring
 //! to another CPU, which frees them.
 
+use super::allocator::{Allocator, ThreadState, alloc_until_some};
+use super::length::Length;
 use super::ring::{ENTRIES, Ring};
-use super::subject::{Allocator, ThreadState, alloc_until_some};
 use crate::hosted::ThreadCpus;
 
 /// The role of a thread, and its ring.
@@ -35,18 +36,18 @@ impl RemoteRole<'_> {
         &self,
         allocator: &A,
         thread_state: &mut A::ThreadState<'_>,
-        order: u32,
+        length: Length,
         operations: u64,
     ) {
         match self {
             RemoteRole::Allocates(ring) => {
                 let mut sender = ring.sender();
                 (0..operations)
-                    .for_each(|_| sender.send(alloc_until_some(|| thread_state.alloc(order))));
+                    .for_each(|_| sender.send(alloc_until_some(|| thread_state.alloc(length))));
             }
             RemoteRole::Frees(ring) => {
                 let mut receiver = ring.receiver();
-                (0..operations).for_each(|_| thread_state.free(receiver.receive(), order));
+                (0..operations).for_each(|_| thread_state.free(receiver.receive(), length));
             }
             RemoteRole::Both(ring) => {
                 let (mut sender, mut receiver) = (ring.sender(), ring.receiver());
@@ -56,9 +57,9 @@ impl RemoteRole<'_> {
                     let burst = remaining.min(ENTRIES);
                     ThreadCpus::run_as(0);
                     (0..burst)
-                        .for_each(|_| sender.send(alloc_until_some(|| thread_state.alloc(order))));
+                        .for_each(|_| sender.send(alloc_until_some(|| thread_state.alloc(length))));
                     ThreadCpus::run_as(1);
-                    (0..burst).for_each(|_| freeing_cpu.free(receiver.receive(), order));
+                    (0..burst).for_each(|_| freeing_cpu.free(receiver.receive(), length));
                     remaining -= burst;
                 }
             }

@@ -1,7 +1,7 @@
 //! Passes frames from one thread to another through a bounded ring, as a driver's interrupt handler
 //! passes them to a worker.
 
-use super::subject::index;
+use super::allocator::index;
 use std::{
     hint,
     sync::atomic::{AtomicU64, Ordering},

@@ -13,6 +13,12 @@ const SPIN_LOCKED: &[(&str, &str)] = &[
     ("buddy_system_allocator behind a spin lock", "buddy_system_allocator"),
 ];
 const BITMAP: &[(&str, &str)] = &[("bitmap-allocator behind a spin lock", "bitmap-allocator")];
+const RUN_PEERS: &[(&str, &str)] = &[
+    ("LLFree", "LLFree"),
+    ("buddy-slab-allocator behind a spin lock", "buddy-slab-allocator"),
+    ("buddy_system_allocator behind a spin lock", "buddy_system_allocator"),
+    ("bitmap-allocator behind a spin lock", "bitmap-allocator"),
+];
 const SUBJECTS: &[(&str, &str)] = &[
     ("hotmem", "hotmem"),
     ("bitmap-allocator", "bitmap-allocator"),
@@ -21,6 +27,10 @@ const SUBJECTS: &[(&str, &str)] = &[
 ];
 const TIME: Row = Row::new(NAME, super::TIME_PER_OP).peers(PEERS);
 const INSTRUCTIONS: Row = Row::new(NAME, super::INSTRUCTIONS_PER_OP).peers(BITMAP);
+const COUNTS: Row =
+    Row::new(NAME, super::INSTRUCTIONS_PER_OP).in_step("frames-counts").peers(RUN_PEERS);
+const MOST: Row =
+    Row::new(NAME, super::MOST_INSTRUCTIONS).in_step("frames-counts").peers(RUN_PEERS).extreme();
 
 pub(crate) const SECTION: Section = Section {
     id: "frames",
@@ -28,8 +38,8 @@ pub(crate) const SECTION: Section = Section {
     question: "What does it cost to allocate and free a frame, by one thread and by two at \
                once? Does the cost grow with the order of the allocation or with the size of \
                the memory?",
-    published: "LLFree (USENIX ATC '23) is a lock-free allocator; its figures here were measured \
-               by hand, as a subject of the same bench. The other peers are crates that kernels \
+    published: "LLFree (USENIX ATC '23) is a lock-free allocator; its times here were measured by \
+               hand, as a subject of the same bench. The other peers are crates that kernels \
                use, behind a spin lock.",
     explanation: "docs/llfree.json has LLFree's version, date and commands. The other peers have \
                no zones and no nodes, and their memory can neither grow nor shrink. In the rows \
@@ -43,24 +53,26 @@ pub(crate) const SECTION: Section = Section {
     steps: &[
         step("frames")
             .standard(
-                "frames --sizes 16G --accesses pair,bulk,random,remote-free,interrupts,mixed \
-                 --runs 3 --no-instructions",
+                "frames --tables basic --runs 3 --no-instructions",
                 40,
             )
             .twice()
-            .quick("frames --sizes 16G --accesses pair --orders 0 --runs 3 --no-instructions", 10),
+            .quick("frames --tables basic --accesses pair --lengths order0 --runs 3 --no-instructions", 10),
         step("frames-instructions")
             .needs(Requirement::Valgrind)
             .standard(
-                "frames --sizes 16G,64T --accesses pair,random,remote-free --orders 0 --threads 1 \
-                 --runs 1 --subjects hotmem,bitmap-allocator",
+                "frames --tables basic --sizes 16G,64T --accesses pair,random,remote-free --lengths \
+                 order0 --threads 1 --runs 1 --subjects hotmem,bitmap-allocator",
                 51,
             )
             .quick(
-                "frames --sizes 16G --accesses pair --orders 0 --threads 1 --runs 1 --subjects \
-                 hotmem,bitmap-allocator",
+                "frames --tables basic --accesses pair --lengths order0 --threads 1 --runs 1 \
+                 --subjects hotmem,bitmap-allocator",
                 15,
             ),
+        step("frames-counts")
+            .needs(Requirement::Valgrind)
+            .standard("frames --tables runs,near-full,low,nodes --runs 0", 180),
     ],
     rows: &[
         TIME.of("16G/order0/*/pair", "one frame allocated and freed, {}")
@@ -101,6 +113,49 @@ pub(crate) const SECTION: Section = Section {
         INSTRUCTIONS.of(
             "*/order0/1thread/remote-free",
             "a frame allocated on one CPU and freed on another, {}: instructions",
+        ),
+        COUNTS.of(
+            "16G/*/1thread/divided/pair",
+            "a run allocated and freed, {}, a pageblock is divided already: instructions",
+        ),
+        COUNTS.of(
+            "16G/*/1thread/pair",
+            "a run allocated and freed, {}, nothing else is in use: instructions",
+        ),
+        COUNTS.of(
+            "*/order0/1thread/used*/random",
+            "a frame freed at random and one allocated, size/% in use {}: instructions",
+        ),
+        MOST.of(
+            "*/order0/1thread/used*/random",
+            "a frame freed at random and one allocated, size/% in use {}: instructions of the slowest \
+                 of 4096",
+        ),
+        COUNTS.of(
+            "*/order3/1thread/used*/random",
+            "8 frames freed at random and 8 allocated, size/% in use {}: instructions",
+        ),
+        COUNTS.of(
+            "64G/order0/1thread/low/pair",
+            "a frame of the first 4 GiB of 64 GiB allocated and freed, nothing else is in use: \
+                 instructions",
+        ),
+        COUNTS.of(
+            "64G/order0/1thread/low/*/pair",
+            "a frame of the first 4 GiB of 64 GiB allocated and freed, {}: instructions",
+        ),
+        COUNTS.of(
+            "64G/*/1thread/low/*/refused",
+            "a run of the first 4 GiB of 64 GiB refused, {}: instructions",
+        ),
+        COUNTS.of("64G/order0/1thread/all-used/refused", "a frame refused, all memory is in use: instructions"),
+        COUNTS.of(
+            "64G/order0/1thread/near-*/pair",
+            "a frame near each of {} nodes in turn allocated and freed: instructions",
+        ),
+        COUNTS.of(
+            "64G/order0/1thread/only-*/pair",
+            "a frame of each of {} nodes in turn allocated and freed, other nodes refused: instructions",
         ),
     ],
     plots: &[

@@ -1,25 +1,45 @@
 //! Runs and times the allocations and frees of a case.
 
-use super::access_pattern::AccessPattern;
+use super::access::Access;
+use super::allocator::{Allocator, ThreadState, alloc_until_some};
 use super::case::Case;
+use super::length::Length;
+use super::measure::Run;
 use super::mixed_orders::MixedOrders;
+use super::prepare::{BULK_ALLOCATIONS, RANDOM_FRAMES, prepare};
 use super::remote_frees::{self, RemoteRole};
-use super::subject::{Allocator, HUGE_PAGE_ORDER, ThreadState, alloc_until_some, index};
+use super::state::State;
 use crate::bench::random::Random;
+use crate::bench::valgrind;
 use crate::hosted::ThreadCpus;
 use anyhow::{Context, Result, ensure};
-use hotmem::geometry::{FRAME_SIZE, PAGEBLOCK_FRAMES};
+use hotmem::geometry::FRAME_SIZE;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
 use spin::Barrier;
 use std::{hint::black_box, thread, time::Duration};
 
-/// The number of allocations that each thread holds in bulk traffic, if there is enough memory.
-const BULK_ALLOCATIONS: u64 = 1 << 18;
-/// The number of frames that all threads together hold in random traffic.
-const RANDOM_FRAMES: u64 = 1 << 20;
 /// Of this many pairs, one is nested in another, as by an interrupt.
 const PAIRS_PER_INTERRUPT: u64 = 8;
+
+/// Evaluates an expression with a function that returns the length of all allocations. If the length
+/// is in the list, the function is one of its own, which returns a constant, as in a kernel that knows
+/// the length: the compiler would replace several calls with different constants by one with a
+/// variable.
+macro_rules! with_length {
+    ($of_case:expr, |$name:ident| $traffic:expr, [$($length:expr),* $(,)?]) => {
+        match $of_case {
+            $(length if length == $length => {
+                let $name = || $length;
+                $traffic
+            })*
+            length => {
+                let $name = move || length;
+                $traffic
+            }
+        }
+    };
+}
 
 /// Returns the nanoseconds of CPU time of an operation: allocating and freeing one run.
 ///
@@ -28,7 +48,7 @@ pub(super) fn measure<A: Allocator>(
     allocator: &A,
     first: u64,
     case: &Case,
-    operations: u64,
+    run: Run,
 ) -> Result<f64> {
     let held = prepare(allocator, first, case)?;
     let cpus = cpus(usize::from(case.threads))?;
@@ -46,16 +66,16 @@ pub(super) fn measure<A: Allocator>(
                     allocator,
                     thread_state: allocator.thread_state(),
                     case,
+                    counts_instructions: false,
                     barrier,
                     allocations: held,
                     next_freed: 0,
                     mixed_orders: MixedOrders::new(),
                     remote_role,
                 };
-                // The length of the warm-up does not depend on `operations`, so the warm-up cancels
-                // out in the difference of two runs.
                 traffic.warm_up(case.operations() >> 6);
-                let (time, operations) = traffic.run(operations);
+                traffic.counts_instructions = run.counts_instructions;
+                let (time, operations) = traffic.run(run.operations);
                 Ok(nanoseconds(time) / operations as f64)
             })
         };
@@ -68,66 +88,13 @@ pub(super) fn measure<A: Allocator>(
     Ok(times.iter().sum::<f64>() / times.len() as f64)
 }
 
-/// Brings the memory into the initial state of the access pattern. Returns the allocations that
-/// each thread holds.
-fn prepare<A: Allocator>(allocator: &A, first: u64, case: &Case) -> Result<Vec<Vec<u64>>> {
-    let threads = usize::from(case.threads);
-    let pageblock = PAGEBLOCK_FRAMES as u64;
-    let pageblocks = case.size.0 / FRAME_SIZE / pageblock;
-    let mut held = vec![Vec::new(); threads];
-    // Allocates all memory except `count` pageblocks, one at a random place in each `interval`
-    // pageblocks. Equal distances would put their metadata into a few sets of the caches.
-    let leave_free = |count: u64, interval: u64| {
-        allocator.allocate_all();
-        let mut random = Random::new();
-        let pageblocks_to_free = (0..count).map(|i| i * interval + random.below(interval));
-        pageblocks_to_free.for_each(|nth| allocator.free(first + nth * pageblock, HUGE_PAGE_ORDER));
-    };
-    let Some(free_pageblocks) = free_pageblocks(case) else { return Ok(held) };
-    let name = case.access;
-    ensure!(free_pageblocks <= pageblocks, "{name} traffic needs {free_pageblocks} pageblocks");
-    if case.access == AccessPattern::Random {
-        leave_free(free_pageblocks, pageblocks / free_pageblocks);
-        return Ok(held);
-    }
-    leave_free(free_pageblocks, 1);
-    for _ in 0..free_pageblocks * pageblock {
-        let frame = allocator.alloc(0).context("a free frame cannot be allocated")?;
-        held[index(frame / pageblock) % threads].push(frame);
-    }
-    Ok(held)
-}
-
-/// Returns the number of pageblocks that [`prepare`] leaves free, or `None` if it leaves all memory
-/// free.
-pub(super) fn free_pageblocks(case: &Case) -> Option<u64> {
-    let (pageblock, threads) = (PAGEBLOCK_FRAMES as u64, u64::from(case.threads));
-    Some(match case.access {
-        AccessPattern::Pair
-        | AccessPattern::Bulk
-        | AccessPattern::RemoteFree
-        | AccessPattern::Interrupts
-        | AccessPattern::Mixed
-        | AccessPattern::PairWithoutMovable
-        | AccessPattern::PairWithoutMovable64Cpus
-        | AccessPattern::PairNear
-        | AccessPattern::PairNearAlternating
-        | AccessPattern::PairOnly
-        | AccessPattern::PairOnlyAlternating
-        | AccessPattern::Init
-        | AccessPattern::Announce
-        | AccessPattern::AnnounceAddOnline => return None,
-        AccessPattern::Random => RANDOM_FRAMES / pageblock,
-        AccessPattern::PairNeighbours => threads,
-        AccessPattern::BulkNeighbours => BULK_ALLOCATIONS / pageblock * threads,
-    })
-}
-
 /// The state of one thread.
 struct Traffic<'a, A: Allocator> {
     allocator: &'a A,
     thread_state: A::ThreadState<'a>,
     case: &'a Case,
+    /// Whether valgrind counts instructions now.
+    counts_instructions: bool,
     barrier: &'a Barrier,
     allocations: Vec<u64>,
     /// The index of the allocation that random traffic frees next.
@@ -140,155 +107,228 @@ struct Traffic<'a, A: Allocator> {
 impl<A: Allocator> Traffic<'_, A> {
     /// Runs allocations until the state of the allocator no longer changes.
     fn warm_up(&mut self, operations: u64) {
-        match self.case.access {
-            AccessPattern::Random => {
-                let held = RANDOM_FRAMES >> self.case.order;
-                self.take(self.case.order, held / u64::from(self.case.threads));
+        let length = self.case.length;
+        match (self.case.access, self.case.state) {
+            (_, State::Full) => {
+                let held = RANDOM_FRAMES >> length.order();
+                self.take(length, held / u64::from(self.case.threads));
                 // The measured loop goes through the shuffled list in order. For the allocator this
                 // is as random as random picks, and the bench has no cache misses of its own.
                 Random::new().shuffle(&mut self.allocations);
             }
+            (Access::Bulk, State::Neighbours) => self.free_all(length),
             // Keep half of the frames of this thread's pageblock.
-            AccessPattern::PairNeighbours => {
+            (_, State::Neighbours) => {
                 let kept_len = self.allocations.len() / 2;
                 self.allocations
                     .drain(kept_len..)
-                    .for_each(|frame| self.thread_state.free(frame, 0));
+                    .for_each(|frame| self.thread_state.free(frame, length));
             }
-            AccessPattern::Mixed => self.mixed_orders.prepare(&mut self.thread_state),
+            (Access::Mixed, _) => self.mixed_orders.prepare(&mut self.thread_state),
             _ => {}
         }
-        self.run(operations);
+        self.run(operations.max(1));
     }
 
     /// Runs about this many operations. Returns their number and the time that they took.
-    ///
-    /// The orders of a frame and of a huge page are constants, as in a kernel.
     fn run(&mut self, operations: u64) -> (Duration, u64) {
-        match self.case.order {
-            0 => self.run_order(|| 0, operations),
-            HUGE_PAGE_ORDER => self.run_order(|| HUGE_PAGE_ORDER, operations),
-            order => self.run_order(move || order, operations),
-        }
-    }
-
-    /// `order_of_all` is a function of its own for each constant order, because the compiler replaces
-    /// several calls with different constants by one with a variable.
-    fn run_order(
-        &mut self,
-        order_of_all: impl Fn() -> u32 + Copy,
-        operations: u64,
-    ) -> (Duration, u64) {
-        match self.case.access {
-            AccessPattern::Pair
-            | AccessPattern::PairNeighbours
-            | AccessPattern::PairWithoutMovable
-            | AccessPattern::PairWithoutMovable64Cpus
-            | AccessPattern::PairNear
-            | AccessPattern::PairNearAlternating
-            | AccessPattern::PairOnly
-            | AccessPattern::PairOnlyAlternating => {
-                let pairs = |traffic: &mut Self| {
-                    for _ in 0..operations {
-                        let frame = traffic.take_one(order_of_all());
-                        traffic.thread_state.free(black_box(frame), order_of_all());
-                    }
-                };
-                (self.time_together(pairs), operations)
+        let length = self.case.length;
+        let time = match self.case.access {
+            Access::Pair if self.counts_each_operation() => {
+                with_length!(
+                    length,
+                    |length_of_all| self.run_pairs(length_of_all, operations, valgrind::end_part),
+                    [Length::FRAME]
+                )
             }
-            AccessPattern::Random => {
-                let swaps = |traffic: &mut Self| {
-                    for _ in 0..operations {
-                        let nth = traffic.next_freed;
-                        traffic.next_freed =
-                            if nth == 0 { traffic.allocations.len() } else { nth } - 1;
-                        traffic.thread_state.free(traffic.allocations[nth], order_of_all());
-                        traffic.allocations[nth] = traffic.take_one(order_of_all());
-                    }
-                };
-                (self.time_together(swaps), operations)
-            }
-            AccessPattern::Interrupts => (
-                self.time_together(|traffic| traffic.run_interrupted(order_of_all(), operations)),
-                operations,
+            // The lengths of the table `runs`.
+            Access::Pair => with_length!(
+                length,
+                |length_of_all| self.run_pairs(length_of_all, operations, || {}),
+                [
+                    Length::Order(0),
+                    Length::Order(1),
+                    Length::Frames(3),
+                    Length::Order(2),
+                    Length::Frames(5),
+                    Length::Order(3),
+                    Length::Frames(12),
+                    Length::Order(4),
+                    Length::Order(5),
+                    Length::Frames(33),
+                    Length::Order(6),
+                    Length::Frames(65),
+                    Length::Order(7),
+                    Length::Frames(200),
+                    Length::Order(8),
+                    Length::Order(9)
+                ]
             ),
-            AccessPattern::RemoteFree => {
-                let remote_frees = |traffic: &mut Self| {
-                    let Traffic { allocator, thread_state, remote_role, .. } = traffic;
-                    remote_role.run(*allocator, thread_state, order_of_all(), operations);
-                };
-                (self.time_together(remote_frees), operations)
+            Access::Random if self.counts_each_operation() => {
+                with_length!(
+                    length,
+                    |length_of_all| self.run_random(length_of_all, operations, valgrind::end_part),
+                    [Length::FRAME, Length::Order(3)]
+                )
             }
-            AccessPattern::Mixed => {
-                let swaps = |traffic: &mut Self| {
-                    traffic.mixed_orders.run(&mut traffic.thread_state, operations)
-                };
-                (self.time_together(swaps), operations)
+            Access::Random => with_length!(
+                length,
+                |length_of_all| self.run_random(length_of_all, operations, || {}),
+                [Length::FRAME, Length::Order(3), Length::HUGE_PAGE]
+            ),
+            Access::Refused if self.counts_each_operation() => {
+                self.run_refused(operations, valgrind::end_part)
             }
-            AccessPattern::Bulk => {
-                let runs_in_memory = (self.case.size.0 / FRAME_SIZE) >> order_of_all();
+            Access::Refused => self.run_refused(operations, || {}),
+            Access::Interrupts => {
+                with_length!(
+                    length,
+                    |length_of_all| self.run_interrupted(length_of_all, operations),
+                    [Length::FRAME, Length::HUGE_PAGE]
+                )
+            }
+            Access::RemoteFree => {
+                with_length!(
+                    length,
+                    |length_of_all| self.run_remote_frees(length_of_all, operations),
+                    [Length::FRAME, Length::HUGE_PAGE]
+                )
+            }
+            Access::Mixed => self.time_together(|traffic| {
+                traffic.mixed_orders.run(&mut traffic.thread_state, operations)
+            }),
+            Access::Bulk => {
+                let runs_in_memory = (self.case.size.0 / FRAME_SIZE) >> self.case.length.order();
                 let count = BULK_ALLOCATIONS.min(runs_in_memory / 2 / u64::from(self.case.threads));
                 let rounds = operations.div_ceil(count);
-                let round = |_| {
-                    self.time_together(|t| t.take(order_of_all(), count))
-                        + self.time_together(|t| t.free_all(order_of_all()))
-                };
-                ((0..rounds).map(round).sum(), rounds * count)
+                let time = with_length!(
+                    length,
+                    |length_of_all| self.run_bulk(length_of_all, rounds, count),
+                    [Length::FRAME, Length::HUGE_PAGE]
+                );
+                return (time, rounds * count);
             }
-            AccessPattern::BulkNeighbours => {
-                let count = self.allocations.len() as u64;
-                let rounds = operations.div_ceil(count);
-                let round = |_| {
-                    self.time_together(|t| t.free_all(order_of_all()))
-                        + self.time_together(|t| t.take(order_of_all(), count))
-                };
-                ((0..rounds).map(round).sum(), rounds * count)
-            }
-            AccessPattern::Init | AccessPattern::Announce | AccessPattern::AnnounceAddOnline => {
-                (Duration::ZERO, 1)
-            }
-        }
+            Access::Init | Access::Announce | Access::AnnounceAddOnline => Duration::ZERO,
+        };
+        (time, operations)
     }
 
-    /// Runs `operations` when all threads have called this function, and returns their CPU time.
-    /// Waiting threads spin, because the CPU time would include a wakeup.
-    fn time_together(&mut self, operations: impl FnOnce(&mut Self)) -> Duration {
-        self.barrier.wait();
-        let started = cpu_time();
-        operations(self);
-        cpu_time() - started
+    /// Returns whether valgrind counts the instructions of each operation now.
+    fn counts_each_operation(&self) -> bool {
+        self.counts_instructions && self.case.counts_each_operation()
+    }
+
+    #[inline(never)]
+    fn run_pairs(
+        &mut self,
+        length: impl Fn() -> Length,
+        operations: u64,
+        end_operation: impl Fn(),
+    ) -> Duration {
+        self.time_together(|traffic| {
+            for _ in 0..operations {
+                let frame = traffic.take_one(length());
+                traffic.thread_state.free(black_box(frame), length());
+                end_operation();
+            }
+        })
+    }
+
+    #[inline(never)]
+    fn run_random(
+        &mut self,
+        length: impl Fn() -> Length,
+        operations: u64,
+        end_operation: impl Fn(),
+    ) -> Duration {
+        self.time_together(|traffic| {
+            for _ in 0..operations {
+                let nth = traffic.next_freed;
+                traffic.next_freed = if nth == 0 { traffic.allocations.len() } else { nth } - 1;
+                traffic.thread_state.free(traffic.allocations[nth], length());
+                traffic.allocations[nth] = traffic.take_one(length());
+                end_operation();
+            }
+        })
+    }
+
+    fn run_refused(&mut self, operations: u64, end_operation: impl Fn()) -> Duration {
+        let length = self.case.length;
+        self.time_together(|traffic| {
+            for _ in 0..operations {
+                let frame = traffic.thread_state.alloc(black_box(length));
+                assert!(frame.is_none(), "memory was found where none is free");
+                end_operation();
+            }
+        })
+    }
+
+    #[inline(never)]
+    fn run_remote_frees(&mut self, length: impl Fn() -> Length, operations: u64) -> Duration {
+        self.time_together(|traffic| {
+            let Traffic { allocator, thread_state, remote_role, .. } = traffic;
+            remote_role.run(*allocator, thread_state, length(), operations);
+        })
+    }
+
+    #[inline(never)]
+    fn run_bulk(&mut self, length: impl Fn() -> Length, rounds: u64, count: u64) -> Duration {
+        let round = |_| {
+            self.time_together(|traffic| traffic.take(length(), count))
+                + self.time_together(|traffic| traffic.free_all(length()))
+        };
+        (0..rounds).map(round).sum()
     }
 
     /// Makes `operations` pairs. In some of them another pair is nested, as by an interrupt between
     /// two calls of the allocator.
-    fn run_interrupted(&mut self, order: u32, operations: u64) {
-        let mut pairs_left = operations;
-        while pairs_left > 0 {
-            let frame = self.take_one(order);
-            pairs_left -= 1;
-            if pairs_left % PAIRS_PER_INTERRUPT == 1 {
-                // An interrupt handler has no magazine of its own.
-                let nested = alloc_until_some(|| self.allocator.alloc(order));
-                self.allocator.free(black_box(nested), order);
+    #[inline(never)]
+    fn run_interrupted(&mut self, length: impl Fn() -> Length, operations: u64) -> Duration {
+        self.time_together(|traffic| {
+            let mut pairs_left = operations;
+            while pairs_left > 0 {
+                let frame = traffic.take_one(length());
                 pairs_left -= 1;
+                if pairs_left % PAIRS_PER_INTERRUPT == 1 {
+                    // An interrupt handler has no magazine of its own.
+                    let nested = alloc_until_some(|| traffic.allocator.alloc(length()));
+                    traffic.allocator.free(black_box(nested), length());
+                    pairs_left -= 1;
+                }
+                traffic.thread_state.free(black_box(frame), length());
             }
-            self.thread_state.free(black_box(frame), order);
+        })
+    }
+
+    /// Runs `operations` when all threads have called this function, and returns their CPU time.
+    /// Waiting threads spin, because the CPU time would include a wakeup.
+    #[inline(always)]
+    fn time_together(&mut self, operations: impl FnOnce(&mut Self)) -> Duration {
+        self.barrier.wait();
+        let started = cpu_time();
+        if self.counts_instructions {
+            valgrind::start();
         }
+        operations(self);
+        if self.counts_instructions {
+            valgrind::stop();
+        }
+        cpu_time() - started
     }
 
     #[inline(always)]
-    fn take_one(&mut self, order: u32) -> u64 {
-        alloc_until_some(|| self.thread_state.alloc(order))
+    fn take_one(&mut self, length: Length) -> u64 {
+        alloc_until_some(|| self.thread_state.alloc(length))
     }
 
     #[inline(always)]
-    fn take(&mut self, order: u32, count: u64) {
-        self.thread_state.take(order, count, &mut self.allocations);
+    fn take(&mut self, length: Length, count: u64) {
+        self.thread_state.take(length, count, &mut self.allocations);
     }
 
     #[inline(always)]
-    fn free_all(&mut self, order: u32) {
-        self.thread_state.free_all(order, &mut self.allocations);
+    fn free_all(&mut self, length: Length) {
+        self.thread_state.free_all(length, &mut self.allocations);
     }
 }
 

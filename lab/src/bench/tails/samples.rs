@@ -1,7 +1,7 @@
 //! Measures the time of each single allocation and free.
 
 use crate::bench::{
-    frames::{Allocator, alloc_until_some},
+    frames::{Allocator, Length, alloc_until_some},
     random::Random,
 };
 use anyhow::Result;
@@ -52,15 +52,15 @@ pub(super) fn measure(allocator: &impl Allocator, operations: u64) -> CallTimes 
     let indices = (0..HELD_FRAMES).cycle();
     for (index, (alloc, free)) in indices.zip(alloc.iter_mut().zip(&mut free)) {
         let start = Instant::now();
-        allocator.free(held[index], 0);
+        allocator.free(held[index], Length::FRAME);
         let freed = Instant::now();
-        held[index] = alloc_until_some(|| allocator.alloc(0));
+        held[index] = alloc_until_some(|| allocator.alloc(Length::FRAME));
         (*free, *alloc) = (nanoseconds(start, freed), nanoseconds(freed, Instant::now()));
     }
     for time in &mut clock_only {
         *time = nanoseconds(Instant::now(), Instant::now());
     }
-    held.into_iter().for_each(|frame| allocator.free(frame, 0));
+    held.into_iter().for_each(|frame| allocator.free(frame, Length::FRAME));
     CallTimes { alloc, free, clock_only }
 }
 
@@ -68,13 +68,14 @@ pub(super) fn measure(allocator: &impl Allocator, operations: u64) -> CallTimes 
 pub(super) fn traffic(allocator: &impl Allocator) -> Result<()> {
     allocate_shuffled(allocator, BACKGROUND_FRAMES)
         .into_iter()
-        .for_each(|frame| allocator.free(frame, 0));
+        .for_each(|frame| allocator.free(frame, Length::FRAME));
     Ok(())
 }
 
 /// Allocates frames, and returns them in a random order.
 fn allocate_shuffled(allocator: &impl Allocator, count: usize) -> Vec<u64> {
-    let mut held: Vec<_> = (0..count).map(|_| alloc_until_some(|| allocator.alloc(0))).collect();
+    let mut held: Vec<_> =
+        (0..count).map(|_| alloc_until_some(|| allocator.alloc(Length::FRAME))).collect();
     Random::new().shuffle(&mut held);
     held
 }

@@ -2,7 +2,10 @@
 //! by calls for many frames. Also implements the limit: the least cost of a pair of atomic
 //! operations.
 
-use super::subject::{Allocator, ThreadState};
+use crate::bench::frames::access::Access;
+use crate::bench::frames::allocator::{Allocator, ThreadState};
+use crate::bench::frames::case::Case;
+use crate::bench::frames::length::Length;
 use crate::hosted::ThreadCpus;
 use hotmem::{AllocRequest, Frames, Pfn};
 use hotmem_port::{CpuMagazine, Magazine};
@@ -13,22 +16,48 @@ const BATCH_FRAMES: usize = 64;
 /// A request for one movable frame.
 const ONE_FRAME: AllocRequest = AllocRequest::frames(1).movable();
 
+/// Returns why magazines cannot do a case.
+pub(in crate::bench) fn magazine_cannot(case: &Case) -> Option<&'static str> {
+    if case.length != Length::FRAME {
+        return Some("it holds single frames");
+    }
+    match case.access {
+        _ if case.place.is_restricted() => Some("its frames are of any node and zone"),
+        Access::Pair | Access::Bulk | Access::Random | Access::Interrupts | Access::RemoteFree => {
+            None
+        }
+        _ => Some("it holds single frames"),
+    }
+}
+
+/// Returns why batches cannot do a case.
+pub(in crate::bench) fn batches_cannot(case: &Case) -> Option<&'static str> {
+    let is_bulk = case.access == Access::Bulk && case.length == Length::FRAME;
+    (!is_bulk).then_some("a batch has many single frames")
+}
+
+/// Returns why the limit has no figure for a case.
+pub(in crate::bench) fn limit_cannot(case: &Case) -> Option<&'static str> {
+    let is_pair = case.access == Access::Pair && case.length == Length::FRAME;
+    (!is_pair).then_some("two exchanges are a pair of frames")
+}
+
 /// The engine, which each thread uses through a state of type `S`.
-pub(super) struct PerThread<'f, S> {
+pub(in crate::bench) struct PerThread<'f, S> {
     frames: &'f Frames<ThreadCpus>,
     new_thread_state: fn(&'f Frames<ThreadCpus>) -> S,
 }
 
 impl<'f> PerThread<'f, Magazine<'f, ThreadCpus, BATCH_FRAMES>> {
     /// Makes a subject in which each thread has a magazine.
-    pub(super) fn magazines(frames: &'f Frames<ThreadCpus>) -> Self {
+    pub(in crate::bench) fn magazines(frames: &'f Frames<ThreadCpus>) -> Self {
         PerThread { frames, new_thread_state: |frames| Magazine::new(frames, ONE_FRAME) }
     }
 }
 
 impl<'f> PerThread<'f, CpuMagazine<'f, ThreadCpus, BATCH_FRAMES>> {
     /// Makes a subject in which each thread is a CPU that has a magazine.
-    pub(super) fn cpu_magazines(frames: &'f Frames<ThreadCpus>) -> Self {
+    pub(in crate::bench) fn cpu_magazines(frames: &'f Frames<ThreadCpus>) -> Self {
         PerThread {
             frames,
             // SAFETY: only one thread uses each magazine, and no call interrupts another.
@@ -39,7 +68,7 @@ impl<'f> PerThread<'f, CpuMagazine<'f, ThreadCpus, BATCH_FRAMES>> {
 
 impl<'f> PerThread<'f, ThreadBatches<'f>> {
     /// Makes a subject in which each thread requests many frames by one call.
-    pub(super) fn batches(frames: &'f Frames<ThreadCpus>) -> Self {
+    pub(in crate::bench) fn batches(frames: &'f Frames<ThreadCpus>) -> Self {
         PerThread {
             frames,
             new_thread_state: |frames| ThreadBatches { frames, batch: [Pfn::ZERO; BATCH_FRAMES] },
@@ -48,7 +77,7 @@ impl<'f> PerThread<'f, ThreadBatches<'f>> {
 }
 
 /// The limit: each thread changes a word that no other thread uses.
-pub(super) struct Limit;
+pub(in crate::bench) struct Limit;
 
 impl<S: ThreadState> Allocator for PerThread<'_, S> {
     type ThreadState<'a>
@@ -60,27 +89,27 @@ impl<S: ThreadState> Allocator for PerThread<'_, S> {
         (self.new_thread_state)(self.frames)
     }
 
-    fn alloc(&self, order: u32) -> Option<u64> {
-        Allocator::alloc(self.frames, order)
+    fn alloc(&self, length: Length) -> Option<u64> {
+        Allocator::alloc(self.frames, length)
     }
 
-    fn free(&self, frame: u64, order: u32) {
-        Allocator::free(self.frames, frame, order);
+    fn free(&self, frame: u64, length: Length) {
+        Allocator::free(self.frames, frame, length);
     }
 
-    fn allocate_all(&self) {
-        self.frames.allocate_all();
+    fn allocate_all(&self, part: Length) {
+        self.frames.allocate_all(part);
     }
 }
 
 impl ThreadState for Magazine<'_, ThreadCpus, BATCH_FRAMES> {
     #[inline]
-    fn alloc(&mut self, _: u32) -> Option<u64> {
+    fn alloc(&mut self, _: Length) -> Option<u64> {
         Magazine::alloc(self).map(Pfn::number).ok()
     }
 
     #[inline]
-    fn free(&mut self, frame: u64, _: u32) {
+    fn free(&mut self, frame: u64, _: Length) {
         if let Some(frame) = Pfn::new(frame) {
             // SAFETY: the bench frees only frames that it has allocated, and each once.
             unsafe { Magazine::free(self, frame) };
@@ -90,12 +119,12 @@ impl ThreadState for Magazine<'_, ThreadCpus, BATCH_FRAMES> {
 
 impl ThreadState for CpuMagazine<'_, ThreadCpus, BATCH_FRAMES> {
     #[inline]
-    fn alloc(&mut self, _: u32) -> Option<u64> {
+    fn alloc(&mut self, _: Length) -> Option<u64> {
         CpuMagazine::alloc(self).map(Pfn::number).ok()
     }
 
     #[inline]
-    fn free(&mut self, frame: u64, _: u32) {
+    fn free(&mut self, frame: u64, _: Length) {
         if let Some(frame) = Pfn::new(frame) {
             // SAFETY: the bench frees only frames that it has allocated, and each once.
             unsafe { CpuMagazine::free(self, frame) };
@@ -104,21 +133,21 @@ impl ThreadState for CpuMagazine<'_, ThreadCpus, BATCH_FRAMES> {
 }
 
 /// The engine, and the frames that a thread allocates or frees by one call.
-pub(super) struct ThreadBatches<'f> {
+pub(in crate::bench) struct ThreadBatches<'f> {
     frames: &'f Frames<ThreadCpus>,
     batch: [Pfn; BATCH_FRAMES],
 }
 
 impl ThreadState for ThreadBatches<'_> {
-    fn alloc(&mut self, order: u32) -> Option<u64> {
-        Allocator::alloc(self.frames, order)
+    fn alloc(&mut self, length: Length) -> Option<u64> {
+        Allocator::alloc(self.frames, length)
     }
 
-    fn free(&mut self, frame: u64, order: u32) {
-        Allocator::free(self.frames, frame, order);
+    fn free(&mut self, frame: u64, length: Length) {
+        Allocator::free(self.frames, frame, length);
     }
 
-    fn take(&mut self, _: u32, count: u64, held: &mut Vec<u64>) {
+    fn take(&mut self, _: Length, count: u64, held: &mut Vec<u64>) {
         let mut frames_left = count;
         while frames_left > 0 {
             let len = usize::try_from(frames_left).unwrap_or(BATCH_FRAMES).min(BATCH_FRAMES);
@@ -128,7 +157,7 @@ impl ThreadState for ThreadBatches<'_> {
         }
     }
 
-    fn free_all(&mut self, _: u32, held: &mut Vec<u64>) {
+    fn free_all(&mut self, _: Length, held: &mut Vec<u64>) {
         for numbers in held.chunks(BATCH_FRAMES) {
             let frames = self.batch.iter_mut().zip(numbers);
             frames.for_each(|(frame, &number)| *frame = Pfn::new(number).unwrap_or(Pfn::ZERO));
@@ -147,23 +176,23 @@ impl Allocator for Limit {
         AtomicU64::new(0)
     }
 
-    fn alloc(&self, _: u32) -> Option<u64> {
+    fn alloc(&self, _: Length) -> Option<u64> {
         None
     }
 
-    fn free(&self, _: u64, _: u32) {}
+    fn free(&self, _: u64, _: Length) {}
 
-    fn allocate_all(&self) {}
+    fn allocate_all(&self, _: Length) {}
 }
 
 impl ThreadState for AtomicU64 {
     #[inline]
-    fn alloc(&mut self, _: u32) -> Option<u64> {
+    fn alloc(&mut self, _: Length) -> Option<u64> {
         exchange(self, 0, 1)
     }
 
     #[inline]
-    fn free(&mut self, frame: u64, _: u32) {
+    fn free(&mut self, frame: u64, _: Length) {
         exchange(self, 1, frame);
     }
 }
