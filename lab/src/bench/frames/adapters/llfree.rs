@@ -4,7 +4,7 @@
 use crate::bench::frames::case::Case;
 use std::path::{Path, PathBuf};
 
-/// The command that builds the program. It downloads LLFree.
+/// The command that builds the program, once LLFree's source lies at `target/llfree-rs`.
 pub(in crate::bench) const BUILD: &str =
     "cargo build --release --manifest-path lab/llfree/Cargo.toml --target-dir target/llfree";
 
