@@ -41,3 +41,15 @@ fn a_movable_frame_from_kernel_memory_takes_as_many_instructions_with_64_cpus_as
     let Some(movable) = per_pair("empty") else { return };
     assert!(movable < one_cpu, "{movable:.1} with movable memory, {one_cpu:.1} without");
 }
+
+#[test]
+fn the_last_free_frame_of_low_memory_is_found_without_reading_each_pageblock_above() {
+    let per_pair = |state| per_pair("5G", "low", state);
+    let Some(half_free) = per_pair("low-half-used") else { return };
+    let Some(one_free) = per_pair("low-one-free") else { return };
+    println!(
+        "{half_free:.1} instructions with half of low memory free, {one_free:.1} with a frame"
+    );
+    // The sections of the CPU's hints lie above low memory, and have 64 free pageblocks each.
+    assert!(one_free < 4.0 * half_free, "{one_free:.1} and {half_free:.1}");
+}

@@ -1,7 +1,7 @@
 //! Claims one pageblock, and chooses the section of the pageblock.
 
 use super::neighbourhood_set::NeighbourhoodSet;
-use crate::addr::Pfn;
+use crate::addr::{Pfn, PfnRange};
 use crate::frames::AllocRequest;
 use crate::frames::CallContext;
 use crate::frames::order::SearchStep;
@@ -132,7 +132,10 @@ impl<'f, P: Platform> CallContext<'f, P> {
         if !request.restricted {
             return self.claim_lowest(section, zone, || allow_reported);
         }
-        let free = section.available(Class::free(zone));
+        // A section of a hint may lie outside the bounds, and all of its pageblocks may be free.
+        let bounds = PfnRange::new(request.lower_bound, request.upper_bound);
+        let within_bounds = bounds.map_or(0, |bounds| section.mask_of(bounds));
+        let free = section.available(Class::free(zone)) & within_bounds;
         let unreported = free & !section.reported.load(Ordering::Relaxed);
         let reported = if allow_reported { free & !unreported } else { 0 };
         let wanted = ZoneAndNode::new(zone, request);
