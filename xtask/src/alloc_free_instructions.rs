@@ -1,6 +1,6 @@
 //! `cargo xtask pair`, which prints the number of instructions for allocating and freeing one frame
 //! by the C interface, without and with a function for CPU numbers, and by the Rust interface; and
-//! those for runs by the Rust interface.
+//! those for runs by the Rust interface, and by other allocators.
 
 use crate::{level_table, step::root, steps::Steps, table};
 use std::{io, process::Command, process::ExitCode};
@@ -38,7 +38,7 @@ const CASES: [(&[&str], usize); 5] = [
     (&["aligned", "empty"], 2),
 ];
 
-/// Builds the program at both optimisation levels and prints the table.
+/// Builds the program at both optimisation levels and prints the table, and that of other allocators.
 pub(crate) fn run() -> ExitCode {
     let mut steps = Steps::default();
     if ["target", "cc", "valgrind"].iter().all(|tool| steps.needs(tool)) {
@@ -48,6 +48,7 @@ pub(crate) fn run() -> ExitCode {
         );
         level_table::print(&mut steps, &header, instructions_lines);
     }
+    steps.run_group("pair-peers");
     steps.conclude()
 }
 

@@ -55,7 +55,7 @@ pub(crate) enum Task {
     /// Prints how many KiB Hotmem adds to the image of a kernel in C
     Text,
     /// Counts the instructions that an allocation and a free of one frame execute, in C and in Rust,
-    /// and those of runs
+    /// and those of runs, beside other allocators
     Pair,
     /// Checks that no function takes more than 4 KiB of stack, or 8 KiB in a debug build
     Stack,
