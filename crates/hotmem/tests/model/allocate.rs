@@ -13,9 +13,14 @@ impl Model<'_> {
     /// Makes a request, checks the result, and records the allocation in the model.
     pub(crate) fn alloc(&mut self, request: &ModelRequest) -> Option<PfnRange> {
         let first_choice = if CHECK_EVERY_OPERATION { self.first_choice(request) } else { None };
+        let parked = self.parked.clone();
         let answer = self.frames.alloc_range(request.alloc_request());
         self.trace(|| format!("alloc {request:?}: {answer:?}"));
         let added = self.count_new_metadata();
+        // A call that takes back the memory of a request divides the pageblocks with poisoned frames.
+        let may_add =
+            parked.iter().any(|range| !self.parked.contains(range) && self.has_poison(*range));
+        let added = if may_add { 0 } else { added };
         let Ok(allocated) = answer.map_err(|error| self.check_refused(request, error, added))
         else {
             return None;
