@@ -11,21 +11,13 @@ use super::adapters::{
 use super::allocator::{Allocator, index};
 use super::case::Case;
 use super::place::Place;
+use super::run::Run;
 use super::subject::Subject;
 use super::traffic::{self, cpu_time, nanoseconds};
 use crate::hosted::ThreadCpus;
 use ::hotmem::{Frames, geometry::FRAME_SIZE};
 use anyhow::{Result, ensure};
 use bitmap_allocator::{BitAlloc, BitAlloc16M};
-
-/// How a case is run.
-#[derive(Clone, Copy)]
-pub(super) struct Run {
-    /// The number of operations of each thread.
-    pub(super) operations: u64,
-    /// Whether valgrind counts the instructions of the operations.
-    pub(super) counts_instructions: bool,
-}
 
 impl Case {
     /// Returns the nanoseconds of CPU time of an operation, or of the whole start.

@@ -1,7 +1,7 @@
 //! `hotmem bench frames`: measures the frame allocator, and compares it with others. The bench does
 //! not access allocated frames.
 //!
-//! A [`Case`] says what is allocated, from which part of the memory, in which state of the machine,
+//! A case says what is allocated, from which part of the memory, in which state of the machine,
 //! and in which order. `tables.rs` lists the cases. Each allocator has a file in `adapters/`, which
 //! also says which cases it cannot do.
 //!
@@ -23,6 +23,7 @@ mod print;
 mod program;
 mod remote_frees;
 mod ring;
+mod run;
 #[cfg(feature = "report")]
 pub(crate) mod section;
 mod state;
@@ -45,8 +46,8 @@ use access::Access;
 use anyhow::{Context, Result, bail, ensure};
 use case::Case;
 use hotmem::Bytes;
-use measure::Run;
 use place::Place;
+use run::Run;
 use state::State;
 use std::{
     num::NonZero,

@@ -112,8 +112,12 @@ impl Case {
             Access::Mixed => mixed_orders::frames_held().div_ceil(PAGEBLOCK) * 2,
             _ => free_pageblocks(self).unwrap_or(1),
         };
-        let bytes = (pageblocks * PAGEBLOCK).next_multiple_of(SECTION_FRAMES as u64) * FRAME_SIZE;
-        Bytes(if self.state.is_of_low_memory() { LOW_SIZE.0 + Bytes::gib(1).0 } else { bytes })
+        let section = SECTION_FRAMES as u64;
+        let sections = (pageblocks * PAGEBLOCK).div_ceil(section);
+        // A section is on one node.
+        let sections = sections.max(self.place.nodes().map_or(1, |nodes| nodes.count.into()));
+        let low = if self.state.is_of_low_memory() { LOW_SIZE.0 + Bytes::gib(1).0 } else { 0 };
+        Bytes((sections * section * FRAME_SIZE).max(low))
     }
 }
 

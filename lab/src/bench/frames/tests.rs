@@ -107,9 +107,12 @@ const RUN: Run = Run { operations: 1 << 8, counts_instructions: false };
 fn every_case_of_the_thorough_set_can_be_measured() {
     let _measuring = MEASURING.lock();
     // Each on a small machine on which the case fits, because the tests are not optimised.
-    for (tables, size) in
-        [("basic,runs,nodes,sizes,rare,start", "4G"), ("near-full", "512M"), ("low", "5G")]
-    {
+    for (tables, size) in [
+        ("basic,runs,sizes,rare,start", "4G"),
+        ("near-full", "512M"),
+        ("low", "5G"),
+        ("nodes", "8G"),
+    ] {
         for case in possible(&["--tables", tables, "--sizes", size, "--threads", "1"]) {
             let measured = case.measure(RUN);
             assert!(measured.unwrap() > 0.0, "{}, {}", case.name(), case.subject);
