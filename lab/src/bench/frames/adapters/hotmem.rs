@@ -15,6 +15,7 @@ use hotmem::{
     PfnRange,
     geometry::{FRAME_SIZE, PAGEBLOCK_FRAMES, SECTION_FRAMES},
 };
+use std::ops::Range;
 use std::thread;
 
 /// The amount of memory after which the node changes, where nodes alternate.
@@ -138,6 +139,16 @@ fn alloc(frames: &Frames<ThreadCpus>, request: AllocRequest) -> Option<u64> {
     Some(Frames::alloc(frames, request).ok()?.into_raw().start().number())
 }
 
+/// Frees a part of each pageblock, and allocates it again. The first free of a part divides a pageblock
+/// that is allocated as a whole: where memory has been used at random, none is left.
+fn divide_all(frames: &Frames<ThreadCpus>, allocated: Range<u64>, part: Length) {
+    for pageblock in allocated.step_by(PAGEBLOCK_FRAMES) {
+        Allocator::free(frames, pageblock, part);
+        let again = Allocator::alloc(frames, part);
+        assert_eq!(again, Some(pageblock), "nothing else is free");
+    }
+}
+
 impl Allocator for Frames<ThreadCpus> {
     type ThreadState<'a> = &'a Self;
 
@@ -159,10 +170,16 @@ impl Allocator for Frames<ThreadCpus> {
         assert_eq!(freed, Ok(()));
     }
 
-    fn allocate_all(&self, _: Length) {
+    fn allocate_all(&self, part: Length) {
         // 1 GiB and 2 MiB. Single frames would be of boot memory, where the bitmaps will lie.
+        let mut allocated = Vec::new();
         for order in [18, 9] {
-            while alloc(self, AllocRequest::order(order).movable()).is_some() {}
+            while let Some(start) = alloc(self, AllocRequest::order(order).movable()) {
+                allocated.push(start..start + (1 << order));
+            }
+        }
+        if part.frames() < PAGEBLOCK_FRAMES as u64 {
+            allocated.into_iter().for_each(|range| divide_all(self, range, part));
         }
     }
 }
