@@ -45,10 +45,10 @@ impl StatisticsSender {
         let statistics = memory.statistics();
         let last = self.last_statistics.unwrap_or(statistics);
         let statistics = statistics.with_keys_of(&last);
-        self.last_statistics = Some(statistics);
         if statistics == MemoryStatistics::default() {
             return Step::Idle;
         }
+        self.last_statistics = Some(statistics);
         self.last_sent = Some(now);
         self.device_has_buffer = true;
         counters.statistics = counters.statistics.wrapping_add(1);

@@ -53,6 +53,17 @@ fn a_kernel_without_statistics_sends_none() {
 }
 
 #[test]
+fn a_kernel_that_has_statistics_only_later_sends_them_then() {
+    let mut setup = setup();
+    setup.memory.statistics = MemoryStatistics::default();
+    assert_eq!(setup.poll(), Step::Idle);
+    let free = MemoryStatistics::default().with(Statistic::Free, 1);
+    setup.memory.statistics = free;
+    assert_eq!(setup.poll(), Step::Idle);
+    assert_eq!(setup.device.messages, [Message::Statistics(free)]);
+}
+
+#[test]
 fn a_kernel_that_has_no_value_any_more_repeats_its_last_one() {
     let mut setup = setup();
     let kills = Statistic::OutOfMemoryKills;
