@@ -202,6 +202,8 @@ impl<const SIZE: usize> SplitQueue<SIZE> {
                 .ok_or(QueueError::Length)
         };
         let (writable_bytes, readable_bytes) = (sum(true)?, sum(false)?);
+        // A chain must not have more than 2³² bytes in total (2.7.5.2).
+        writable_bytes.checked_add(readable_bytes).ok_or(QueueError::Length)?;
 
         let head = self.first_free;
         if uses_table {

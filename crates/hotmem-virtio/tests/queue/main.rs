@@ -94,11 +94,12 @@ fn chains_are_used_and_returned_repeatedly() {
 #[test]
 fn invalid_chains_are_refused_and_change_nothing() {
     let (mut queue, mut device) = queue();
-    let cases: [(&[Descriptor], QueueError); 6] = [
+    let cases: [(&[Descriptor], QueueError); 7] = [
         (&[], QueueError::Length),
         (&[(0x1000, 0, false)], QueueError::Length),
         (&[(0, u32::MAX, true), (0, 1, true)], QueueError::Length),
         (&[(0, u32::MAX, false), (0, 1, false)], QueueError::Length),
+        (&[(0, u32::MAX, false), (0, 1, true)], QueueError::Length),
         (&[(0, 1, true), (0, 1, false)], QueueError::Order),
         (&[(0, 1, false); 9], QueueError::Full),
     ];
