@@ -101,8 +101,9 @@ impl<T: Transport> Device<T> {
     /// the driver finds out which blocks are plugged. The counters of the driver continue.
     ///
     /// # Errors
-    /// The reason why the device cannot be driven. The device's status is set to FAILED. The driver
-    /// sends no request any more, and the next poll fails, unless a later restart succeeds.
+    /// The reason why the device cannot be driven, for example because its region or its block size
+    /// has changed. The device's status is set to FAILED. The driver sends no request any more, and
+    /// the next poll fails, unless a later restart succeeds.
     pub fn restart(&mut self) -> Result<(), InitError> {
         self.resets_without_answer = 0;
         self.reset_and_start()
@@ -111,7 +112,14 @@ impl<T: Transport> Device<T> {
     fn reset_and_start(&mut self) -> Result<(), InitError> {
         let (leftover, statistics) = (self.driver.leftover, self.driver.statistics);
         self.is_started = false;
-        let started = start(&mut self.transport, &mut self.queue);
+        let mut started = start(&mut self.transport, &mut self.queue);
+        // The memory manager knows the region, whose memory may be in use (5.15.4.2).
+        if let Ok((config, _)) = &started
+            && let Err(error) = self.driver.config().updated(config)
+        {
+            set_failed(&mut self.transport);
+            started = Err(InitError::Config(error));
+        }
         let (config, driver) = started.inspect_err(|&error| self.restart_error = Some(error))?;
         self.is_started = true;
         (self.config, self.driver) = (config, driver);

@@ -127,3 +127,20 @@ fn a_device_that_cannot_be_started_again_says_why() {
     assert_eq!(device.restart_error(), None);
     assert_eq!(device.poll(NOW + Duration::from_secs(1), BUDGET, &mut memory), Progress::Idle);
 }
+
+#[test]
+fn a_device_that_has_another_region_after_its_reset_is_not_started_again() {
+    for (stop, _) in STOPS {
+        let host = host(Vmm::QEMU);
+        let (mut device, mut memory) = start(&host).unwrap();
+        device.poll(NOW, BUDGET, &mut memory);
+        let region = device.driver().config().region();
+        stop(&mut host.borrow_mut());
+        host.borrow_mut().device.config.addr += 1 << 30;
+        let failed = Progress::Ready(Failure::NotRunning);
+        assert_eq!(device.poll(NOW, BUDGET, &mut memory), failed);
+        assert!(matches!(device.restart_error(), Some(InitError::Config(_))));
+        assert_eq!(device.driver().config().region(), region);
+        assert!(host.borrow().was_given_up());
+    }
+}
