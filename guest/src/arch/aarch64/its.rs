@@ -110,8 +110,9 @@ impl Its {
     ) -> Option<Self> {
         let [registers, redistributor] =
             [registers, redistributor].map(|pointer| pointer.as_ptr().expose_provenance());
+        // The pending table and the queue must begin at multiples of 64 KiB.
         let (properties, pending, queue) =
-            (zeroed(alloc, 1)?, zeroed(alloc, 4)?, zeroed(alloc, 0)?);
+            (zeroed(alloc, 1)?, zeroed(alloc, 4)?, zeroed(alloc, 4)?);
         // SAFETY: the table of properties was just allocated, and has a byte for each LPI.
         unsafe { virt(properties).write_bytes(ENABLED, LPI_COUNT) };
         // SAFETY: the registers are mapped, and the ITS and the redistributor use only the tables that
@@ -166,7 +167,7 @@ impl Its {
         let at = self.next;
         self.next = (at + 1) % COMMANDS;
         let offset = (self.next * COMMAND_BYTES) as u64;
-        // SAFETY: the queue is a frame, all of whose commands have ended, and the registers are mapped.
+        // SAFETY: the queue is allocated, all of its commands have ended, and the registers are mapped.
         // The commands use only tables that are never freed.
         unsafe {
             self.queue.add(at).write_volatile(command);
