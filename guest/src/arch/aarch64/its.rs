@@ -40,8 +40,8 @@ const IS_ZERO: u64 = 1 << 62;
 /// LPIs have 14 bits, so there are as many as there are numbers up to 16383.
 const LPI_BITS: u64 = 14;
 const LPI_COUNT: usize = 8192;
-/// The properties of an LPI: it is enabled and has priority 0xa0.
-const ENABLED: u8 = 0xa1;
+/// The properties of an LPI: it is enabled and has priority 0xa0. Bit 1 is always 1.
+const ENABLED: u8 = 0xa3;
 /// The bits of the number of a device's message: there are up to 32.
 const EVENT_BITS: u64 = 5;
 /// The kind and the size of an entry of a table, which are fixed, and the number of its pages less one.
