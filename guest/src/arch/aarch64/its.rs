@@ -44,9 +44,11 @@ const LPI_COUNT: usize = 8192;
 const ENABLED: u8 = 0xa3;
 /// The bits of the number of a device's message: there are up to 32.
 const EVENT_BITS: u64 = 5;
-/// The kind and the size of an entry of a table, which are fixed, and the number of its pages less one.
+/// The kind and the size of an entry of a table, which are fixed.
 const FIXED: u64 = 7 << 56 | 0x1f << 48;
-const TABLE_PAGES: u64 = 15;
+/// The size of a table's pages: 4 KiB, 16 KiB or 64 KiB. An ITS may have one size only.
+const PAGE_SIZE: u64 = 3 << 8;
+const PAGES_OF_64_KIB: u64 = 2 << 8;
 /// Whether redistributors are named by their addresses and not by their numbers.
 const NAMES_ADDRESSES: u64 = 1 << 19;
 
@@ -125,8 +127,16 @@ impl Its {
                 let fixed = read_u64(register) & FIXED;
                 let is_used = fixed >> 56 & 7 != 0;
                 if is_used {
+                    // The table has 64 KiB, in pages of the size that the ITS takes.
                     let table = zeroed(alloc, 4)?;
-                    write_u64(register, fixed | VALID | ITS_MEMORY | table | TABLE_PAGES);
+                    write_u64(register, fixed | PAGES_OF_64_KIB);
+                    let page_size = read_u64(register) & PAGE_SIZE;
+                    let last_page = match page_size {
+                        0 => 15,
+                        0x100 => 3,
+                        _ => 0,
+                    };
+                    write_u64(register, fixed | VALID | ITS_MEMORY | table | page_size | last_page);
                 }
             }
             write_u64(registers + COMMAND_QUEUE, VALID | ITS_MEMORY | queue);
