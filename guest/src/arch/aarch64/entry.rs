@@ -21,7 +21,7 @@ const TABLE: u64 = 3;
 const TRANSLATION: u64 = 0xb510_3510;
 /// The system control: the bits that are always 1, the instruction cache, the check of the stack's
 /// alignment, the data cache, the MMU. (Arm ARM, D19.2.118)
-const CONTROL: u64 = 0x30d0_1805;
+const CONTROL: u64 = 0x30d0_180d;
 /// The same without the MMU and the caches.
 const CONTROL_OFF: u64 = 0x30d0_0800;
 
