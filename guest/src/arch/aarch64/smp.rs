@@ -66,10 +66,12 @@ fn start_one<E>(
     stack_end: usize,
     clock: &Clock,
 ) -> Result<(), StartError<E>> {
-    // The boot code reads both when the CPU's MMU is on. The call orders the accesses.
+    // The boot code reads both when the CPU's MMU is on.
     let parameters = [number, stack_end];
     let entry = image::phys(&raw const start_other_cpu).unwrap_or(0);
     let context = (&raw const parameters).expose_provenance() as u64;
+    // SAFETY: a barrier. The call is none, and the CPU must find the parameters and its page tables.
+    unsafe { asm!("dsb ish", options(nostack, preserves_flags)) }
     let started = power::start_cpu(id, entry, context);
     started.ok_or(StartError::NoCalls)?.map_err(|error| StartError::Refused(id, error))?;
     let until = clock.now_us() + START_TIMEOUT_US;
