@@ -13,6 +13,8 @@ pub(super) const BOOT_PAGES: u64 = 8;
 const TREE_PAGES: u64 = 2;
 const PAGE: u64 = 2 << 20;
 const GIB: u64 = 1 << 30;
+/// The number of bits of an address below those that choose an entry of the root table.
+const ROOT_SHIFT: u32 = 39;
 
 /// Memory that the loader uses and no table lists.
 pub(crate) const LOADER_MEMORY: BootRange = BootRange { start: 0, len: Bytes::ZERO };
@@ -38,7 +40,8 @@ pub(crate) fn image() -> Range<u64> {
 }
 
 /// Returns the physical addresses that the boot code has mapped in the direct map: the first range
-/// from the image's start on, the second with the loader's device tree.
+/// from the image's start on, the second with the loader's device tree; it is empty if the tree is not
+/// mapped.
 pub(crate) fn mapped() -> [Range<u64>; 2] {
     // The boot code maps no page beyond the GiB in which a range starts.
     let pages = |address: u64, count: u64| {
@@ -46,7 +49,9 @@ pub(crate) fn mapped() -> [Range<u64>; 2] {
         start..(start + count * PAGE).min((start & !(GIB - 1)) + GIB)
     };
     let (image, tree) = (boot_image_address.load(Relaxed), boot_tree_address.load(Relaxed));
-    [pages(image, BOOT_PAGES), pages(tree, TREE_PAGES)]
+    // The boot code maps no tree that another root entry maps.
+    let tree_pages = if tree >> ROOT_SHIFT == image >> ROOT_SHIFT { TREE_PAGES } else { 0 };
+    [pages(image, BOOT_PAGES), pages(tree, tree_pages)]
 }
 
 /// Returns the physical address of a pointer into the image, or `None` for other pointers.
