@@ -47,6 +47,8 @@ start_first_cpu:
     mov     x20, x0
     bl      to_el1
     adrp    x21, image_start
+    // `.bss` is written past the caches. Drop its stale lines, which may be written back later.
+    bl      drop_lines
     adrp    x0, bss_start
     adrp    x1, bss_end
 1:  stp     xzr, xzr, [x0], #16
@@ -104,15 +106,8 @@ start_first_cpu:
     mov     x6, #2
     bl      map_pages
 
-    // Memory was written past the caches: drop stale lines.
-3:  adrp    x0, bss_start
-    adrp    x1, bss_end
-    dsb     sy
-4:  dc      ivac, x0
-    add     x0, x0, #16
-    cmp     x0, x1
-    b.lo    4b
-    dsb     sy
+    // Drop the lines that the caches have read since.
+3:  bl      drop_lines
     bl      enable_mmu
     ldr     x0, =5f
     br      x0
@@ -145,6 +140,18 @@ map_pages:
     subs    x6, x6, #1
     b.ne    6b
 7:  ret
+
+    // Drops the caches' lines of `.bss`, after all earlier writes.
+drop_lines:
+    adrp    x0, bss_start
+    adrp    x1, bss_end
+    dsb     sy
+4:  dc      ivac, x0
+    add     x0, x0, #16
+    cmp     x0, x1
+    b.lo    4b
+    dsb     sy
+    ret
 
     // The entry for the firmware's CPU_ON. x0 is the virtual address of two words, the CPU's number and
     // the end of its stack.
