@@ -202,14 +202,16 @@ enable_mmu:
 
 to_el1:
     msr     daifset, #0xf
-    ldr     x0, ={control_off}
-    msr     sctlr_el1, x0
-    isb
     mrs     x0, CurrentEL
     cmp     x0, #(2 << 2)
-    b.lo    10f
+    b.lo    11f
     mov     x0, #(1 << 31)              // EL1 is AArch64
     msr     hcr_el2, x0
+    isb                                 // E2H decides what the next registers are
+11: ldr     x0, ={control_off}
+    msr     sctlr_el1, x0
+    isb
+    b.lo    10f
     mov     x0, #3                      // EL1 may use the timers
     msr     cnthctl_el2, x0
     msr     cntvoff_el2, xzr
@@ -229,11 +231,15 @@ to_el1:
     orr     x0, x0, #8
     msr     S3_4_C12_C9_5, x0
     isb
+    mrs     x0, S3_4_C12_C9_5
+    tbz     x0, #0, 9f                  // EL3 forbids it
+    msr     S3_4_C12_C11_0, xzr         // ICH_HCR_EL2: no access of EL1 traps
 9:  mov     x0, #0x3c5                  // EL1 with its own stack, all interrupts masked
     msr     spsr_el2, x0
     msr     elr_el2, x30
     eret
-10: ret
+10: msr     spsel, #1                   // the stack of the vectors for EL1
+    ret
     .ltorg
 
     .section .bss.boot_tables, "aw", @nobits
