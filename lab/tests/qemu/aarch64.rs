@@ -104,6 +104,25 @@ fn buses_beyond_a_small_configuration_space_are_not_searched() {
     vm.finish().unwrap();
 }
 
+/// Returns how a device that answers one request interrupts, and whether it has interrupted.
+fn interrupts_of(devices: Vec<&'static str>) -> (String, bool) {
+    let config = config(Bytes::ZERO).with_guest_option("interrupts", "msix");
+    let config = config.with_guest_option("exit", "size:0");
+    let mut vm = Vm::start(&Config { other_device_options: devices, ..config }).unwrap();
+    let answer = |event: &Event| match event {
+        Event::Entropy { interrupts, interrupted, .. } => Some((interrupts.clone(), *interrupted)),
+        _ => None,
+    };
+    let (answer, _) = vm.wait("answer", answer).unwrap();
+    vm.finish().unwrap();
+    answer
+}
+
+#[test]
+fn a_device_interrupts_by_the_interrupt_translation_service() {
+    assert_eq!(interrupts_of(vec!["virtio-rng-pci"]), ("msix".into(), true));
+}
+
 #[test]
 fn a_machine_without_a_gicv3_is_refused_by_name() {
     let config = Config { machine: "virt,gic-version=2", ..config(Bytes::ZERO) };
