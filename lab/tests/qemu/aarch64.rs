@@ -123,6 +123,14 @@ fn a_device_interrupts_by_the_interrupt_translation_service() {
     assert_eq!(interrupts_of(vec!["virtio-rng-pci"]), ("msix".into(), true));
 }
 
+/// The service's table of devices has room for 32 buses.
+#[test]
+fn a_device_without_room_in_the_table_of_devices_is_polled() {
+    let port = "pcie-root-port,id=far-port,bus=far,chassis=1";
+    let devices = vec!["pxb-pcie,id=far,bus_nr=32", port, "virtio-rng-pci,bus=far-port"];
+    assert_eq!(interrupts_of(devices), ("poll".into(), false));
+}
+
 #[test]
 fn a_machine_without_a_gicv3_is_refused_by_name() {
     let config = Config { machine: "virt,gic-version=2", ..config(Bytes::ZERO) };

@@ -46,6 +46,10 @@ const ENABLED: u8 = 0xa3;
 const EVENT_BITS: u64 = 5;
 /// The kind and the size of an entry of a table, which are fixed.
 const FIXED: u64 = 7 << 56 | 0x1f << 48;
+/// The kind of the table of devices.
+const DEVICES: u64 = 1;
+/// The size of a table.
+const TABLE_BYTES: u64 = 64 << 10;
 /// The size of a table's pages: 4 KiB, 16 KiB or 64 KiB. An ITS may have one size only.
 const PAGE_SIZE: u64 = 3 << 8;
 const PAGES_OF_64_KIB: u64 = 2 << 8;
@@ -71,6 +75,8 @@ pub(super) struct Its {
     next: usize,
     /// The first CPU's redistributor, as commands name it.
     target: u64,
+    /// The number of devices for which the table has room: those with lower numbers.
+    device_limit: u64,
     /// Allocates 2^n frames.
     alloc: fn(u32) -> Option<PfnRange>,
 }
@@ -95,7 +101,7 @@ impl MessageTarget {
 
     /// Returns the address to which the device writes, and the data that it writes, to send the
     /// message. `requester` is the device's bus, number and function. Returns `None` if there is no
-    /// memory for the device's table.
+    /// memory for the device's table, or if the table of devices has no room for the device.
     pub(crate) fn address_and_data(self, requester: u16, message: Message) -> Option<(u64, u32)> {
         ITS.lock().as_mut()?.map_message(requester, message)
     }
@@ -117,6 +123,7 @@ impl Its {
             (zeroed(alloc, 1)?, zeroed(alloc, 4)?, zeroed(alloc, 4)?);
         // SAFETY: the table of properties was just allocated, and has a byte for each LPI.
         unsafe { virt(properties).write_bytes(ENABLED, LPI_COUNT) };
+        let mut device_limit = u64::MAX;
         // SAFETY: the registers are mapped, and the ITS and the redistributor use only the tables that
         // were just allocated and are never freed.
         unsafe {
@@ -125,9 +132,13 @@ impl Its {
             write_u32(redistributor + LPI_CONTROL, 1);
             for register in (0..TABLE_COUNT).map(|number| registers + TABLES + 8 * number) {
                 let fixed = read_u64(register) & FIXED;
-                let is_used = fixed >> 56 & 7 != 0;
+                let (kind, entry_bytes) = (fixed >> 56 & 7, (fixed >> 48 & 0x1f) + 1);
+                if kind == DEVICES {
+                    device_limit = TABLE_BYTES / entry_bytes;
+                }
+                let is_used = kind != 0;
                 if is_used {
-                    // The table has 64 KiB, in pages of the size that the ITS takes.
+                    // The table consists of pages of the size that the ITS takes.
                     let table = zeroed(alloc, 4)?;
                     write_u64(register, fixed | PAGES_OF_64_KIB);
                     let page_size = read_u64(register) & PAGE_SIZE;
@@ -153,7 +164,7 @@ impl Its {
             (number >> 8 & 0xffff) << 16
         };
         let queue = virt(queue).cast();
-        let mut its = Its { phys_addr, registers, queue, next: 0, target, alloc };
+        let mut its = Its { phys_addr, registers, queue, next: 0, target, device_limit, alloc };
         its.run([MAP_COLLECTION, 0, VALID | target, 0]);
         its.run([SYNCHRONISE, 0, target, 0]);
         Some(its)
@@ -161,6 +172,9 @@ impl Its {
 
     /// Makes the device's message interrupt the first CPU.
     fn map_message(&mut self, requester: u16, message: Message) -> Option<(u64, u32)> {
+        if u64::from(requester) >= self.device_limit {
+            return None;
+        }
         let device = u64::from(requester) << 32;
         let event = u64::from(message);
         let lpi = u64::from(FIRST_LPI) + event;
