@@ -39,11 +39,13 @@ const LONG: u64 = 1 << 63;
 
 impl LongShape {
     /// Returns the shape of a run of `frames` frames that starts at a multiple of `align`, a power of
-    /// two that is at most a pageblock. Returns `None` if such a run fits into a word, or is too long.
+    /// two that is at most a pageblock. Returns `None` if such a run fits into a word, or is too long;
+    /// and if `align` is 0, which no request may have.
     #[inline(always)]
     pub(crate) fn new(frames: u64, align: u64) -> Option<LongShape> {
         let is_long = frames > WORD && frames <= SMALL_FRAMES as u64;
-        is_long.then_some(LongShape(LONG | (align.wrapping_sub(1) / WORD) << 32 | frames))
+        let below_align = align.checked_sub(1).filter(|_| is_long)?;
+        Some(LongShape(LONG | (below_align / WORD) << 32 | frames))
     }
 
     /// Returns both halves as one number.
@@ -236,5 +238,6 @@ mod tests {
         }
         assert_eq!(LongShape::new(WORD, 1), None);
         assert_eq!(LongShape::new(SMALL_FRAMES as u64 + 1, 1), None);
+        assert_eq!(LongShape::new(WORD + 1, 0), None);
     }
 }

@@ -11,7 +11,7 @@ use hotmem_testkit::forwarding::ForwardingMapping;
 use hotmem_testkit::forwarding::TestMapping;
 use hotmem_testkit::forwarding::with_kernel;
 use hotmem_testkit::{
-    BITMAP_WORD_FRAMES, DISTANT_PFN, Memory, PAGEBLOCK, SECTION, Snapshot, pfn, range,
+    BITMAP_WORD_FRAMES, DISTANT_PFN, LONGEST_RUN, Memory, PAGEBLOCK, SECTION, Snapshot, pfn, range,
 };
 
 /// The numbers of sections of boot memory, and of all memory.
@@ -519,6 +519,22 @@ fn isolating_bad_ranges_is_refused() {
             |instance| isolate(instance, range(ONLINE, SECTION)),
         );
         held.release();
+    });
+}
+
+#[test]
+fn bad_alignments_are_refused_although_the_fast_path_has_memory() {
+    with_instance(|instance| {
+        for frames in [1, 2, BITMAP_WORD_FRAMES + 1, LONGEST_RUN, PAGEBLOCK] {
+            let request = AllocRequest::frames(frames);
+            drop(instance.frames.alloc(request).unwrap());
+            for align in [0, 3, u64::MAX] {
+                let error = AllocError::Bad(BadRequest::Alignment { frames: align });
+                instance.assert_refused(error, |instance| {
+                    instance.frames.alloc_range(request.aligned(align))
+                });
+            }
+        }
     });
 }
 
