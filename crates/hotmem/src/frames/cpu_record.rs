@@ -1,6 +1,6 @@
 //! Holds the engine's record of one CPU: its hints, its cursors, a pointer to the word that it last
-//! freed a frame into, the word that it allocated a run from, the word that it changed last, its counts of hiding steps, and the number of
-//! frames that callers allocated on it.
+//! freed a frame into, the word that it allocated a run from, the word that it changed last, its
+//! counts of hiding steps, and the number of frames that callers allocated on it.
 
 use crate::sync::{
     AtomicU32, AtomicU64, Ordering, const_unless_loom, fence, sequential, untracked,

@@ -84,9 +84,10 @@ impl LongRun {
         }
     }
 
-    /// Returns the run of `shape` whose first frame is `start`, a frame of `word`, and its zone. Returns `None` if the run does not begin at the first frame of a word or does not lie
-    /// within the pageblock; if a frame of it is free; or if a word of it has a flag or a mark, or was
-    /// lent. This is a snapshot, which orders nothing.
+    /// Returns the run of `shape` whose first frame is `start`, a frame of `word`, and its zone. Returns
+    /// `None` if the run does not begin at the first frame of a word or does not lie within the
+    /// pageblock; if a frame of it is free; if a word of it has a flag or the mark `NO_RUN`; or if
+    /// frames of its pageblock were lent. This is a snapshot, which orders nothing.
     #[inline(always)]
     pub(crate) fn allocated_at(
         word: WordPtr,

@@ -1,5 +1,6 @@
 //! The fast paths: the allocation and the free of one frame, of a run of up to 32 frames, and of one
-//! whole pageblock, by one read-modify-write each.
+//! whole pageblock, by one read-modify-write each; and of a run of 33 to 256 frames, by one for each
+//! word of its bitmap, and two for the hiding step.
 
 mod ffi;
 mod frame;
