@@ -222,23 +222,4 @@ impl Bitmaps {
 }
 
 #[cfg(all(test, not(loom)))]
-mod tests {
-    use super::*;
-    use crate::geometry::PAGEBLOCK_FRAMES;
-
-    #[test]
-    fn a_shape_says_its_length_and_its_alignment_and_has_an_upper_half() {
-        for frames in WORD + 1..=SMALL_FRAMES as u64 {
-            for align in (0..=PAGEBLOCK_FRAMES.ilog2()).map(|order| 1 << order) {
-                let shape = LongShape::new(frames, align).unwrap();
-                let step = 1.max(usize::try_from(align / WORD).unwrap());
-                assert_eq!(u64::from(shape.frames()), frames);
-                assert_eq!(shape.unaligned(), step - 1, "{frames} {align}");
-                assert_ne!(shape.to_bits() >> 32, 0, "{frames} {align}");
-            }
-        }
-        assert_eq!(LongShape::new(WORD, 1), None);
-        assert_eq!(LongShape::new(SMALL_FRAMES as u64 + 1, 1), None);
-        assert_eq!(LongShape::new(WORD + 1, 0), None);
-    }
-}
+mod tests;
