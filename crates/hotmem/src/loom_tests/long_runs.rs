@@ -3,7 +3,7 @@
 //! the second word.
 
 use super::instance::{BLOCK, Held, ONE_BLOCK, ONE_FRAME, range};
-use super::{Instance, large_model, model};
+use super::{Instance, large_model, model, model_preemptions};
 use crate::frames::{AllocError, AllocRequest};
 use crate::hotplug::OnlineType;
 use std::sync::Arc;
@@ -75,6 +75,33 @@ fn a_search_finds_the_frames_that_another_cpu_takes_and_puts_back() {
         );
         let other_held = last.into_iter().chain(run.and_then(Result::ok));
         free_all(&instance, other_held.chain(main_held).chain([second]));
+    });
+}
+
+#[test]
+fn a_search_finds_a_long_run_that_is_freed_before_a_frame_of_another_run_is_taken() {
+    model_preemptions(1, || {
+        let instance = Instance::new(1);
+        let long = instance.alloc(LONG_RUN);
+        let last = instance.alloc(ONE_FRAME.at(range(BLOCK - 1, 1).start()));
+        let others =
+            instance.run_as(1, |instance| [(); BLOCK as usize].map(|()| instance.alloc(ONE_FRAME)));
+        let [a, b, c, d] = others;
+        [c, d].into_iter().for_each(|held| instance.free(held));
+        // Pageblock 0 is CPU 0's hint for runs, and CPU 0's cursor leads to the word of `c` and `d`, the
+        // last one of pageblock 1. A search on CPU 1 looks at them in this order. A run is free all the
+        // time: the other thread frees the long run before it takes `c`.
+        let other_thread = instance.spawn_on(0, |instance| {
+            instance.free(long);
+            instance.try_alloc(ONE_FRAME)
+        });
+        let main_held = instance.run_as(1, |instance| instance.try_alloc(TWO_FRAMES));
+        let other_held = other_thread.join().unwrap();
+        assert!(
+            !matches!(main_held, Err(AllocError::OutOfMemory)),
+            "an allocation ran out of memory although a run was free all the time"
+        );
+        free_all(&instance, main_held.into_iter().chain(other_held).chain([last, a, b]));
     });
 }
 

@@ -11,7 +11,7 @@ use crate::frames::Frames;
 use crate::frames::cpu_record::Cpu;
 use crate::invariant::OrRecordViolation;
 use crate::platform::Platform;
-use crate::sync::Ordering;
+use crate::sync::{Ordering, mutant};
 use crate::words::{FreedBits, Grain, LongRun, LongShape, WordPtr, hint_at};
 
 impl<P: Platform> Frames<P> {
@@ -54,6 +54,14 @@ impl<P: Platform> Frames<P> {
         if hint != hint_at(start) || !cpu.is_listed() {
             return FreeOutcome::NotFreed;
         }
+        mutant!("a free of a long run counts no hiding step" => {
+            let freed = run.free();
+            if freed.is_ok() && has_run_hint(cpu, zone, start) {
+                return FreeOutcome::Freed;
+            }
+            cpu.start_hiding_step();
+            return self.finish_long_run(cpu, start, run, freed.err().unwrap_or(usize::MAX));
+        });
         cpu.start_hiding_step();
         match run.free() {
             Ok(()) if has_run_hint(cpu, zone, start) && !self.may_have_low_hint() => {
