@@ -7,7 +7,9 @@
 //! A search that reads two words of bitmaps can also miss free memory without a hiding step: it may
 //! read the first word before a frame of it is freed, and the second word after its last free frame
 //! was taken. So a free counts a hiding step before it sets bits in a word that had no free frame, or
-//! that was marked as a word without two neighbouring free frames.
+//! that was marked as a word without two neighbouring free frames. Other frees count none, so that they
+//! stay fast. So a search for a run may miss one that such a free completes after the search has passed
+//! it, and say "out of memory" although a run was free at every moment: this one, and another one before.
 //!
 //! An unplug that waits keeps memory isolated. Before an allocation fails, it takes this memory back:
 //! see `parked.rs`.
