@@ -20,12 +20,12 @@ const LENGTHS: [(u64, Option<[f64; 3]>); 14] = [
     (8, None),
     (12, None),
     (32, Some([129.0, 161.0, 176.0])),
-    (33, Some([294.0, 333.0, 271.0])),
-    (64, Some([217.0, 255.0, 271.0])),
+    (33, Some([294.0, 333.0, 276.0])),
+    (64, Some([217.0, 255.0, 276.0])),
     (65, None),
-    (128, Some([266.0, 304.0, 320.0])),
+    (128, Some([266.0, 304.0, 325.0])),
     (200, None),
-    (256, Some([364.0, 402.0, 418.0])),
+    (256, Some([364.0, 402.0, 423.0])),
     (512, Some([132.0, 155.0, 165.0])),
 ];
 /// The arguments of the cases of each length, and the kind of request: a constant number of frames, a
