@@ -83,9 +83,8 @@ impl Features {
     ///
     /// Some devices number their queues by the offered features, others by the accepted ones, and a
     /// driver cannot find out by which. If a driver accepts the result, both have the same numbers. A
-    /// device may then ask for statistics and hints that the kernel does not want to give:
-    /// [`Memory::statistics`](super::Memory::statistics) and
-    /// [`Memory::next_hint`](super::Memory::next_hint) give none by default.
+    /// device may then ask for statistics and hints that the kernel has not asked for: see
+    /// [`BalloonOptions::features`](super::BalloonOptions::features).
     #[must_use]
     pub fn with_earlier_queues(self, offered: Features) -> Features {
         let statistics = offered & Features::STATS_VQ;

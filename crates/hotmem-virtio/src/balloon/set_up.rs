@@ -46,12 +46,11 @@ pub(super) fn start<T: Transport>(
         let [of_short_queues @ .., of_reports] = numbers;
         for (number, split_queue) in of_short_queues.into_iter().zip(&mut *short_queues) {
             if let Some(number) = number {
-                set_up(transport, number, split_queue, SHORT_QUEUE_SIZE as usize, queue_features);
+                set_up(transport, number, split_queue, queue_features);
             }
         }
         if let Some(number) = of_reports {
-            let size = usize::try_from(transport.max_queue_size(number)).unwrap_or(usize::MAX);
-            set_up(transport, number, reports, size, queue_features);
+            set_up(transport, number, reports, queue_features);
         }
         match set_running(transport) {
             Ok(()) => return Ok(negotiated),
@@ -62,9 +61,13 @@ pub(super) fn start<T: Transport>(
 }
 
 /// Returns the numbers of all queues that the device has, in the places of the queues whose memory they
-/// get. A queue that the device does not offer gets the memory of one that the device does not have.
+/// get. A queue that the device does not offer gets the memory of one that the device does not have. A
+/// queue that is offered and not accepted may not exist under the number that it would have.
 fn all_numbers<T: Transport>(transport: &mut T, negotiated: &Negotiated) -> [Option<u16>; 5] {
-    let mut numbers = Queue::ALL.map(|queue| negotiated.numbers.number(queue));
+    let mut numbers = Queue::ALL.map(|queue| {
+        let number = negotiated.numbers.number(queue)?;
+        (transport.max_queue_size(number) > 0).then_some(number)
+    });
     for number in (0..).take(numbers.len()) {
         if transport.max_queue_size(number) > 0
             && !numbers.contains(&Some(number))
@@ -76,15 +79,15 @@ fn all_numbers<T: Transport>(transport: &mut T, negotiated: &Negotiated) -> [Opt
     numbers
 }
 
-/// Empties a queue, and makes it known to the device with at most `max_size` descriptors.
+/// Empties a queue, and makes it known to the device with as many descriptors as both allow.
 fn set_up<T: Transport, const SIZE: usize>(
     transport: &mut T,
     number: u16,
     queue: &mut SplitQueue<SIZE>,
-    max_size: usize,
     features: QueueFeatures,
 ) {
-    queue.reset(max_size, features);
+    let device_allows = transport.max_queue_size(number);
+    queue.reset(usize::try_from(device_allows).unwrap_or(usize::MAX), features);
     let (descriptors, driver_area) = (queue.descriptors(), queue.driver_area());
     transport.queue_set(number, queue.size().into(), descriptors, driver_area, queue.device_area());
 }

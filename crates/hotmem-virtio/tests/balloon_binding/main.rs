@@ -467,6 +467,18 @@ fn a_device_that_runs_only_with_all_queues_gets_also_those_that_it_does_not_offe
 }
 
 #[test]
+fn queues_that_are_offered_and_not_accepted_may_be_missing_or_hold_one_descriptor() {
+    for sizes in [[1, 1, 1], [0, 1, 1], [1, 0, 0]] {
+        let host = transport::host(Features::all(), QueueNumbering::Dense);
+        host.borrow_mut().vmm.needs_all_queues = true;
+        host.borrow_mut().queue_sizes[2..].copy_from_slice(&sizes);
+        let options = BalloonOptions { features: Features::VERSION_1, ..ALL_FEATURES };
+        let device = start(&host, options);
+        assert!(device.is_ok(), "{sizes:?}: {:?}", device.err());
+    }
+}
+
+#[test]
 fn a_device_that_does_not_run_after_its_start_is_refused() {
     let host = transport::host(Features::all(), QueueNumbering::Dense);
     host.borrow_mut().vmm.needs_all_queues = true;

@@ -66,8 +66,8 @@ impl<P: Platform> Frames<P> {
     /// Allocates the requested frames.
     ///
     /// Context: any. Calls no hook, holds no lock, never waits. Cost: 1 atomic read-modify-write
-    /// for up to 32 frames from the CPU's hint, and 1 for a whole pageblock; for 33 to 256 frames,
-    /// 2 and 1 for each 32 frames. If
+    /// for up to 32 frames from the CPU's hint, and 1 for a whole pageblock. A run of 33 to 256 frames
+    /// takes 1 for each 32 frames or a part of them, and 2 more. If
     /// the hint has no suitable memory, a search costs a few loads for each level of the tree; the
     /// number of levels does not depend on the size of the machine. A request for 3 to 256 frames, or
     /// one that is aligned, may also look at each pageblock that has two neighbouring free frames but
@@ -111,8 +111,8 @@ impl<P: Platform> Frames<P> {
     /// Frees `range`, which may be a part of an allocation, or span several allocations.
     ///
     /// Context: any. Calls no hook, holds no lock, never waits. Cost: 1 atomic read-modify-write
-    /// for the frames in a word of a bitmap (32 frames), and 1 for one whole pageblock; for several
-    /// whole pageblocks, 1 per pageblock and 1 per section.
+    /// for the frames in a word of a bitmap (32 frames), and 2 more if they are of several words; 1 for
+    /// one whole pageblock; for several whole pageblocks, 1 per pageblock and 1 per section.
     ///
     /// # Safety
     /// The caller owns each allocated frame of `range`: by [`Allocation::into_raw`], or because the

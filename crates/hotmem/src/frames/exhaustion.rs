@@ -8,8 +8,9 @@
 //! read the first word before a frame of it is freed, and the second word after its last free frame
 //! was taken. So a free counts a hiding step before it sets bits in a word that had no free frame, or
 //! that was marked as a word without two neighbouring free frames. Other frees count none, so that they
-//! stay fast. So a search for a run may miss one that such a free completes after the search has passed
-//! it, and say "out of memory" although a run was free at every moment: this one, and another one before.
+//! stay fast. A search for a run may miss a run that such a free completes after the search has passed
+//! it. If the search then finds another run taken that was free before, it says "out of memory", although
+//! one of the two was free at every moment.
 //!
 //! An unplug that waits keeps memory isolated. Before an allocation fails, it takes this memory back:
 //! see `parked.rs`.

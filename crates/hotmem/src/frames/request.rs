@@ -78,8 +78,8 @@ pub(crate) enum Unit {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AllocError {
     /// No suitable memory is free where the call searches: see [`AllocRequest`]. No operation in flight
-    /// could have hidden any from the search. But it may have missed a run of 2 to 256 frames that was freed
-    /// in parts while it searched. Before an allocation fails, it takes back the memory
+    /// could have hidden any from the search. But the search may have missed a run of 2 to 256 frames that
+    /// was freed in parts meanwhile. Before an allocation fails, it takes back the memory
     /// that pending requests to take memory offline have isolated; not that of a request whose poll
     /// runs at this moment, or has returned [`Progress::Working`](crate::Progress::Working): such a
     /// request goes on, and would have to do its work again.

@@ -3,6 +3,10 @@
 //! the second word.
 
 use super::instance::{BLOCK, Held, ONE_BLOCK, ONE_FRAME, range};
+use super::runs::{
+    a_run_is_freed_twice, a_run_is_freed_while_hinted_pageblocks_are_joined, free_all,
+    instance_with_run_hint,
+};
 use super::{Instance, large_model, model, model_preemptions};
 use crate::frames::{AllocError, AllocRequest};
 use crate::hotplug::OnlineType;
@@ -12,22 +16,6 @@ const TWO_FRAMES: AllocRequest = AllocRequest::frames(2);
 /// The number of frames of a long run.
 const LONG: u64 = BLOCK - 1;
 const LONG_RUN: AllocRequest = AllocRequest::frames(LONG);
-
-/// Returns an instance in which pageblock 0 is CPU 0's hint for runs, all its frames are free, and
-/// pageblock 1 is allocated as a whole.
-fn instance_with_run_hint() -> (Arc<Instance>, Held) {
-    let instance = Instance::new(1);
-    let second = instance.alloc_second_block();
-    let run = instance.alloc(LONG_RUN);
-    instance.free(run);
-    (instance, second)
-}
-
-fn free_all(instance: &Instance, held: impl IntoIterator<Item = Held>) {
-    instance.check();
-    held.into_iter().for_each(|held| instance.free(held));
-    instance.check_empty();
-}
 
 #[test]
 fn a_long_run_is_freed_into_an_exhausted_hint_while_the_hint_is_replaced() {
@@ -162,31 +150,12 @@ fn a_long_run_is_freed_during_an_isolation() {
 
 #[test]
 fn a_long_run_is_freed_while_hinted_pageblocks_are_joined() {
-    model(|| {
-        let (instance, second) = instance_with_run_hint();
-        let run = instance.alloc(LONG_RUN);
-        let other_thread = instance.spawn_on(1, |instance| instance.call().coalesce_all_hinted());
-        instance.free(run);
-        other_thread.join().unwrap();
-        free_all(&instance, [second]);
-    });
+    a_run_is_freed_while_hinted_pageblocks_are_joined(LONG_RUN);
 }
 
 #[test]
 fn one_of_two_frees_of_a_long_run_is_refused() {
-    model(|| {
-        let (instance, second) = instance_with_run_hint();
-        let run = instance.alloc(LONG_RUN);
-        let range = run.range();
-        let other_thread = instance.spawn_on(0, move |instance| instance.try_free(range).is_ok());
-        let main_succeeds = instance.try_free(range).is_ok();
-        assert!(
-            main_succeeds != other_thread.join().unwrap(),
-            "exactly one of two frees of the same run succeeds"
-        );
-        instance.forget_held(run);
-        free_all(&instance, [second]);
-    });
+    a_run_is_freed_twice(LONG_RUN, 0);
 }
 
 #[test]

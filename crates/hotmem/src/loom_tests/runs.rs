@@ -11,7 +11,7 @@ const TWO_FRAMES: AllocRequest = AllocRequest::frames(2);
 
 /// Returns an instance in which pageblock 0 is CPU 0's hint for runs, all its frames are free, and
 /// pageblock 1 is allocated as a whole.
-fn instance_with_run_hint() -> (Arc<Instance>, Held) {
+pub(super) fn instance_with_run_hint() -> (Arc<Instance>, Held) {
     let instance = Instance::new(1);
     let second = instance.alloc_second_block();
     let run = instance.alloc(TWO_FRAMES);
@@ -19,7 +19,7 @@ fn instance_with_run_hint() -> (Arc<Instance>, Held) {
     (instance, second)
 }
 
-fn free_all(instance: &Instance, held: impl IntoIterator<Item = Held>) {
+pub(super) fn free_all(instance: &Instance, held: impl IntoIterator<Item = Held>) {
     instance.check();
     held.into_iter().for_each(|held| instance.free(held));
     instance.check_empty();
@@ -99,11 +99,11 @@ fn the_last_run_of_the_hint_is_freed_during_an_isolation() {
     });
 }
 
-#[test]
-fn the_last_run_of_the_hint_is_freed_while_hinted_pageblocks_are_joined() {
-    model(|| {
+/// The run of `request` in the pageblock of the hint is freed while CPU 1 joins the hinted pageblocks.
+pub(super) fn a_run_is_freed_while_hinted_pageblocks_are_joined(request: AllocRequest) {
+    model(move || {
         let (instance, second) = instance_with_run_hint();
-        let run = instance.alloc(TWO_FRAMES);
+        let run = instance.alloc(request);
         let other_thread = instance.spawn_on(1, |instance| instance.call().coalesce_all_hinted());
         instance.free(run);
         other_thread.join().unwrap();
@@ -112,12 +112,18 @@ fn the_last_run_of_the_hint_is_freed_while_hinted_pageblocks_are_joined() {
 }
 
 #[test]
-fn one_of_two_frees_of_a_run_is_refused() {
-    model(|| {
+fn the_last_run_of_the_hint_is_freed_while_hinted_pageblocks_are_joined() {
+    a_run_is_freed_while_hinted_pageblocks_are_joined(TWO_FRAMES);
+}
+
+/// The run of `request` in the pageblock of the hint is freed twice, on CPU 0 and on `other_cpu`.
+pub(super) fn a_run_is_freed_twice(request: AllocRequest, other_cpu: usize) {
+    model(move || {
         let (instance, second) = instance_with_run_hint();
-        let run = instance.alloc(TWO_FRAMES);
+        let run = instance.alloc(request);
         let range = run.range();
-        let other_thread = instance.spawn_on(1, move |instance| instance.try_free(range).is_ok());
+        let other_thread =
+            instance.spawn_on(other_cpu, move |instance| instance.try_free(range).is_ok());
         let main_succeeds = instance.try_free(range).is_ok();
         assert!(
             main_succeeds != other_thread.join().unwrap(),
@@ -126,6 +132,11 @@ fn one_of_two_frees_of_a_run_is_refused() {
         instance.forget_held(run);
         free_all(&instance, [second]);
     });
+}
+
+#[test]
+fn one_of_two_frees_of_a_run_is_refused() {
+    a_run_is_freed_twice(TWO_FRAMES, 1);
 }
 
 #[test]

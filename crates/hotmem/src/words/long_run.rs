@@ -18,12 +18,12 @@ use crate::addr::Pfn;
 use crate::geometry::{BITMAP_WORD_BITS, BITMAP_WORDS, SMALL_FRAMES, mask};
 
 /// The length and the alignment of a long run. The lower half is the number of frames. The upper half
-/// has a mask of those bits of the number of its first word that must be 0, and the bit [`LONG`]. If the
-/// request is a constant, so is its shape; and it fits into one register.
+/// has those bits that the number of its first word must not have, and the bit [`LONG`]. If the request
+/// is a constant, so is its shape; and it fits into one register.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct LongShape(u64);
 
-/// A long run: its first word, and the value that this word had.
+/// A long run: its first word, the value that this word had, and its length.
 #[derive(Clone, Copy)]
 pub(crate) struct LongRun {
     word: WordPtr,
@@ -60,10 +60,10 @@ impl LongShape {
         self.0 as u32
     }
 
-    /// Returns those bits of the number of the first word that must be 0.
+    /// Returns the bits that a word's number has only if no run of this shape may begin at the word.
     #[inline(always)]
     #[allow(clippy::cast_possible_truncation, reason = "less than the words of a pageblock")]
-    fn unaligned(self) -> usize {
+    fn misaligned_bits(self) -> usize {
         (self.0 >> 32) as usize % BITMAP_WORDS
     }
 }
@@ -75,7 +75,9 @@ impl LongRun {
     #[inline(always)]
     pub(crate) fn free_at(word: WordPtr, zone: Zone, shape: LongShape) -> Result<LongRun, usize> {
         let run = LongRun { word, value: word.get().value(), frames: shape.frames() };
-        if word.get().index() & shape.unaligned() != 0 || !offers_bits(run.value, zone, ALL_FREE) {
+        if word.get().index() & shape.misaligned_bits() != 0
+            || !offers_bits(run.value, zone, ALL_FREE)
+        {
             return Err(1);
         }
         match run.blocked_word(|rest, bits| rest.offers_bits_of(zone, bits)) {
@@ -214,7 +216,9 @@ impl Bitmaps {
         while index < BITMAP_WORDS {
             match LongRun::free_at(self.lasting_word(bit, index)?, zone, shape) {
                 Ok(run) => return Some(run),
-                Err(skipped) => index = (index + skipped).next_multiple_of(shape.unaligned() + 1),
+                Err(skipped) => {
+                    index = (index + skipped).next_multiple_of(shape.misaligned_bits() + 1)
+                }
             }
         }
         None

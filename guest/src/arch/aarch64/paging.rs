@@ -30,8 +30,8 @@ pub(crate) fn boot_root() -> Pfn {
     Pfn::containing(image::phys(&raw const BOOT_ROOT).unwrap_or(0)).unwrap_or(Pfn::ZERO)
 }
 
-/// Returns whether the CPU has pages of 1 GiB. It has, and the direct map does not use them: a page
-/// that is in use cannot be split.
+/// Returns whether the CPU has pages of 1 GiB, as every CPU of this architecture does. The direct map uses
+/// none here, whatever this returns, because it could not split one that is in use.
 pub(crate) fn has_huge_pages() -> bool {
     true
 }

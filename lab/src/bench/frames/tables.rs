@@ -56,7 +56,8 @@ pub(super) struct Group {
     pub(super) subjects: Vec<Subject>,
 }
 
-/// The lengths of the table of runs. Each is a constant in the measured loop.
+/// The lengths of the table of runs. `traffic.rs` names each by its number, so that it is a constant in
+/// the measured loop.
 pub(super) const RUN_LENGTHS: [Length; 16] = [
     Length::Order(0),
     Length::Order(1),

@@ -9,6 +9,7 @@ use super::prepare::{BULK_ALLOCATIONS, RANDOM_FRAMES, prepare};
 use super::remote_frees::{self, RemoteRole};
 use super::run::Run;
 use super::state::State;
+use super::tables::RUN_LENGTHS;
 use crate::bench::random::Random;
 use crate::bench::valgrind;
 use crate::hosted::ThreadCpus;
@@ -141,27 +142,27 @@ impl<A: Allocator> Traffic<'_, A> {
                     [Length::FRAME]
                 )
             }
-            // The lengths of the table `runs`.
+            // Each length of the table `runs`, as a constant.
             Access::Pair => with_length!(
                 length,
                 |length_of_all| self.run_pairs(length_of_all, operations, || {}),
                 [
-                    Length::Order(0),
-                    Length::Order(1),
-                    Length::Frames(3),
-                    Length::Order(2),
-                    Length::Frames(5),
-                    Length::Order(3),
-                    Length::Frames(12),
-                    Length::Order(4),
-                    Length::Order(5),
-                    Length::Frames(33),
-                    Length::Order(6),
-                    Length::Frames(65),
-                    Length::Order(7),
-                    Length::Frames(200),
-                    Length::Order(8),
-                    Length::Order(9)
+                    RUN_LENGTHS[0],
+                    RUN_LENGTHS[1],
+                    RUN_LENGTHS[2],
+                    RUN_LENGTHS[3],
+                    RUN_LENGTHS[4],
+                    RUN_LENGTHS[5],
+                    RUN_LENGTHS[6],
+                    RUN_LENGTHS[7],
+                    RUN_LENGTHS[8],
+                    RUN_LENGTHS[9],
+                    RUN_LENGTHS[10],
+                    RUN_LENGTHS[11],
+                    RUN_LENGTHS[12],
+                    RUN_LENGTHS[13],
+                    RUN_LENGTHS[14],
+                    RUN_LENGTHS[15]
                 ]
             ),
             Access::Random if self.counts_each_operation() => {

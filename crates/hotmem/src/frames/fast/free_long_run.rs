@@ -60,7 +60,7 @@ impl<P: Platform> Frames<P> {
                 return FreeOutcome::Freed;
             }
             cpu.start_hiding_step();
-            return self.finish_long_run(cpu, start, run, freed.err().unwrap_or(usize::MAX));
+            return self.finish_long_run(cpu, start, run, freed);
         });
         cpu.start_hiding_step();
         match run.free() {
@@ -69,16 +69,22 @@ impl<P: Platform> Frames<P> {
                 cpu.end_hiding_step();
                 FreeOutcome::Freed
             }
-            Ok(()) => self.finish_long_run(cpu, start, run, usize::MAX),
-            Err(words) => self.finish_long_run(cpu, start, run, words),
+            freed => self.finish_long_run(cpu, start, run, freed),
         }
     }
 
-    /// Completes the free of a run of which the caller has freed the first `words` words: frees the
-    /// others, and makes all of them findable. Ends the hiding step that the caller has counted. If
-    /// another CPU frees the same run, returns `NotFreed`, and the general way finds frames of it free.
+    /// Completes the free of a run: frees the words that the caller has not freed, and makes all of
+    /// them findable. `freed` is the result of [`LongRun::free`]. Ends the hiding step that the caller
+    /// has counted. If another CPU frees the same run, returns `NotFreed`, and the general way finds
+    /// frames of it free.
     #[cold]
-    fn finish_long_run(&self, cpu: &Cpu, start: Pfn, run: LongRun, words: usize) -> FreeOutcome {
+    fn finish_long_run(
+        &self,
+        cpu: &Cpu,
+        start: Pfn,
+        run: LongRun,
+        freed: Result<(), usize>,
+    ) -> FreeOutcome {
         let call = self.call_that_hides(cpu);
         let block = self.words.block_of(start).or_record_violation();
         let lasting = block.and_then(|block| Some((block, block.lasting_bitmap()?)));
@@ -87,7 +93,7 @@ impl<P: Platform> Frames<P> {
         };
         block.set_grain(Grain::Run);
         for (index, (word, bits)) in run.words().enumerate() {
-            if index < words {
+            if freed.map_or_else(|words| index < words, |()| true) {
                 call.complete_bitmap_free(block, bitmap, word, FreedBits::into_exhausted(bits));
             } else if call.free_bits(block, bitmap, word, bits).is_none() {
                 return FreeOutcome::NotFreed;

@@ -172,7 +172,7 @@ fn a_shape_says_its_length_and_its_alignment_and_has_an_upper_half() {
             let shape = LongShape::new(frames, align).unwrap();
             let step = 1.max(usize::try_from(align / WORD).unwrap());
             assert_eq!(u64::from(shape.frames()), frames);
-            assert_eq!(shape.unaligned(), step - 1, "{frames} {align}");
+            assert_eq!(shape.misaligned_bits(), step - 1, "{frames} {align}");
             assert_ne!(shape.to_bits() >> 32, 0, "{frames} {align}");
         }
     }
