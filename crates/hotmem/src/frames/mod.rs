@@ -240,7 +240,13 @@ impl<P: Platform> Frames<P> {
             Some(Unit::LongRun(shape)) => self
                 .alloc_long_run(zone, shape)
                 .and_then(|start| PfnRange::with_len(start, request.frames)),
-            None => None,
+            None => match request.node_of_frame() {
+                Some(node) => match self.take_frame_near(node, zone) {
+                    Some(start) => PfnRange::with_len(start, 1),
+                    None => return self.alloc_frame_near_slowly(node, request),
+                },
+                None => None,
+            },
         };
         match near {
             Some(range) => Ok(range),

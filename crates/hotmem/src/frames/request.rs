@@ -269,6 +269,16 @@ impl AllocRequest {
         }
     }
 
+    /// Returns the node from which the request needs one frame, if it is restricted in no other way.
+    #[inline(always)]
+    pub(super) const fn node_of_frame(&self) -> Option<NodeId> {
+        if self.frames == 1 && self.align == 1 && self.place.is_none() {
+            self.restricting_node()
+        } else {
+            None
+        }
+    }
+
     /// Computes `restricted`, after another field was set.
     const fn with_restricted(self) -> AllocRequest {
         AllocRequest { restricted: self.node.is_some() || self.excludes_addresses(), ..self }

@@ -11,7 +11,7 @@ use crate::platform::Platform;
 use crate::range_error::RangeError;
 use crate::sync::{Ordering, begin_thread, untracked};
 use crate::words::DirectMap;
-use crate::words::{BitmapFrame, LongShape, SectionRef, Zone};
+use crate::words::{BitmapFrame, LongShape, NodeId, SectionRef, Zone};
 use loom::thread;
 use std::cell::Cell;
 use std::ops::Deref;
@@ -192,6 +192,12 @@ impl Instance {
     pub(super) fn try_alloc_at_hint(&self, frames: u64) -> Option<Held> {
         let start = self.frames.alloc_long_run(Zone::Kernel, LongShape::new(frames, 1).unwrap())?;
         Some(self.record_held(range(start.number(), frames)))
+    }
+
+    /// Allocates one frame by the fast path for requests near a node, and writes to it.
+    pub(super) fn try_alloc_at_node_cursor(&self, node: NodeId) -> Option<Held> {
+        let start = self.frames.take_frame_near(node, Zone::Kernel)?;
+        Some(self.record_held(range(start.number(), 1)))
     }
 
     /// Records that the scenario holds `range`, and writes to each of its frames.

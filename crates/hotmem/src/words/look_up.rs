@@ -109,6 +109,7 @@ impl SectionWords {
     }
 
     /// Returns the record of a node, if it was made.
+    #[inline]
     pub(crate) fn record(&self, node: NodeIndex) -> Option<&NodeRecord> {
         self.directory.record(node)
     }

@@ -25,7 +25,7 @@
 //! | `store.rs` | the type that contains all words of an instance |
 //! | `look_up.rs`, `announced.rs` | look-ups; the announced ranges |
 //! | `directory/` | how words are stored and found |
-//! | `node.rs` | NUMA nodes |
+//! | `node.rs`, `node_cursor.rs` | NUMA nodes; a CPU's pointer to the word that its next frame near a node comes from |
 
 mod announced;
 mod bitmap;
@@ -46,6 +46,7 @@ mod last_run;
 mod long_run;
 mod look_up;
 mod node;
+mod node_cursor;
 mod read_count;
 mod run_shape;
 mod search;
@@ -79,6 +80,7 @@ pub(crate) use last_run::LastRun;
 pub(crate) use long_run::{LongRun, LongShape};
 pub use node::NodeId;
 pub(crate) use node::TooManyNodes;
+pub(crate) use node_cursor::NodeCursor;
 pub(crate) use read_count::ReadCount;
 pub(crate) use run_shape::RunShape;
 pub(crate) use search::Search;

@@ -74,7 +74,7 @@ impl SectionWords {
     }
 
     /// Returns the index of a node, if it has one.
-    #[inline(never)]
+    #[inline]
     pub(crate) fn index_of(&self, node: NodeId) -> Option<NodeIndex> {
         self.numbers.index_of(node.0)
     }
@@ -89,7 +89,7 @@ impl SectionWords {
     /// section whose memory is absent keeps its old index, which another node may have got since.
     #[inline]
     pub(crate) fn is_node(&self, index: NodeIndex, node: NodeId) -> bool {
-        self.numbers.number_of(index) == Some(node.0)
+        self.numbers.has_index(node.0, index)
     }
 
     /// Returns all nodes that have an index.

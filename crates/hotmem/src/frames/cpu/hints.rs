@@ -271,6 +271,7 @@ impl<'f, P: Platform> CallContext<'f, P> {
                 self.make_former_hint_findable(block);
             }
         }
+        self.forget_node_cursors(|start| sections.contains(start));
         // Pairs with the `SeqCst` accesses of `move_cursor_within`: it sees that the hint is clear, or
         // this call sees its cursor.
         fence(Ordering::SeqCst);

@@ -1,5 +1,6 @@
-//! Sets and clears the hints of nodes: for each node and CPU, the pageblock from which the CPU's last
-//! request near that node was served.
+//! Sets and clears the hints and the cursors of nodes: for each node and CPU, the pageblock from which the
+//! CPU's last request near that node was served, and the word from which its last single frame near that
+//! node came.
 //!
 //! The hints of a CPU are the pageblocks from which it allocates without a search. A request that names
 //! a node must not replace them. If such requests had no hint at all, each would divide a free
@@ -11,11 +12,56 @@
 //! divided although all its frames are free. Neither `partial` nor `free` leads to it, so
 //! [`hinted_blocks`](CallContext::hinted_blocks) includes the hints of nodes.
 
-use crate::frames::AllocRequest;
-use crate::frames::CallContext;
+use crate::addr::Pfn;
+use crate::frames::{AllocRequest, CallContext, Frames};
+use crate::geometry::BITMAP_WORD_BITS;
+use crate::invariant::OrRecordViolation;
 use crate::platform::Platform;
-use crate::sync::{AtomicU64, Ordering, mutant};
-use crate::words::{Block, Grain, NodeId, NodeIndex, NodeRecord, Zone};
+use crate::sync::{AtomicU64, Ordering, mutant, sequential};
+use crate::words::{Block, Grain, NodeId, NodeIndex, NodeRecord, Zone, hint_at};
+
+impl<P: Platform> Frames<P> {
+    /// Returns whether the pageblock of `frame` is this CPU's hint for single frames in its node. The
+    /// caller has freed a frame of the pageblock, which is of `zone`.
+    #[inline(always)]
+    pub(in crate::frames) fn is_node_hint_for_frames(&self, frame: Pfn, zone: Zone) -> bool {
+        let Some(record) = self.record_with_hints(frame) else { return false };
+        sequential();
+        let hint = record.hint(self.platform.cpu(), zone, Grain::Frame);
+        hint.load(Ordering::SeqCst) == hint_at(frame)
+    }
+
+    /// Returns whether `block` is this CPU's hint in the node of `block`. The caller has freed frames of
+    /// it.
+    #[inline(never)]
+    pub(in crate::frames) fn is_node_hint(&self, block: Block<'_>) -> bool {
+        let Some(record) = self.record_with_hints(block.start()) else { return false };
+        sequential();
+        [Grain::Frame, Grain::Run].into_iter().any(|grain| {
+            let hint = record.hint(self.platform.cpu(), block.zone(), grain);
+            hint.load(Ordering::SeqCst) == block.to_hint()
+        })
+    }
+
+    /// Returns the record of the node of `frame`, if a hint of a node was ever set.
+    #[inline]
+    fn record_with_hints(&self, frame: Pfn) -> Option<&NodeRecord> {
+        if !self.has_node_hints() {
+            return None;
+        }
+        self.words.record(self.words.node_index_at(frame))
+    }
+
+    fn node_with_hints(&self, node: NodeId) -> Option<NodeIndex> {
+        if self.has_node_hints() { self.words.index_of(node) } else { None }
+    }
+
+    /// Returns whether a hint of a node was ever set. Acquire pairs with the Release in
+    /// `set_node_hint`.
+    fn has_node_hints(&self) -> bool {
+        self.has_node_hints.load(Ordering::Acquire) != 0
+    }
+}
 
 impl<'f, P: Platform> CallContext<'f, P> {
     /// Returns the pageblock from which this CPU's last request near the same node was served.
@@ -26,7 +72,7 @@ impl<'f, P: Platform> CallContext<'f, P> {
         request: &AllocRequest,
     ) -> Option<Block<'f>> {
         let node = request.restricting_node()?;
-        let hint = self.node_hint(self.node_with_hints(node)?, zone, request.grain())?;
+        let hint = self.node_hint(self.frames.node_with_hints(node)?, zone, request.grain())?;
         // Acquire pairs with the swap that set the hint.
         let block = self.words().hinted_block(hint.load(Ordering::Acquire))?;
         (block.zone() == zone && block.is_on(self.words(), node)).then_some(block)
@@ -59,38 +105,38 @@ impl<'f, P: Platform> CallContext<'f, P> {
         }
     }
 
-    /// Returns whether `block` is this CPU's hint in the node of `block`. The caller has freed frames of
-    /// it.
-    pub(in crate::frames) fn is_node_hint(&self, block: Block<'_>) -> bool {
-        if !self.has_node_hints() {
-            return false;
+    /// Points this CPU's cursor of `node` to the word of `frame`, which the caller owns. Does nothing if
+    /// the frame is on another node or in low memory.
+    pub(in crate::frames) fn point_node_cursor(&self, node: NodeId, frame: Pfn) {
+        let Some(block) = self.words().block_of(frame).or_record_violation() else { return };
+        let index = block.node(self.words());
+        if !self.words().is_node(index, node) || frame < self.low_end() {
+            return;
         }
-        let node = block.node(self.words());
-        [Grain::Frame, Grain::Run].into_iter().any(|grain| {
-            let hint = self.node_hint(node, block.zone(), grain);
-            hint.is_some_and(|hint| hint.load(Ordering::SeqCst) == block.to_hint())
-        })
+        let word = block.offset_of(frame) / BITMAP_WORD_BITS;
+        if let Some(word) = block.section().words().bitmaps.lasting_word(block.bit(), word)
+            && let Some(record) = self.words().record(index).or_record_violation()
+        {
+            record.cursor(self.frames.platform.cpu(), block.zone()).point_to(word);
+        }
+    }
+
+    /// Clears the cursors of all nodes that lead to memory for which `is_gone` holds.
+    #[inline(never)]
+    pub(super) fn forget_node_cursors(&self, is_gone: impl Fn(Pfn) -> bool) {
+        let records = self.words().nodes().filter_map(|node| self.words().record(node));
+        records.flat_map(NodeRecord::cursors).for_each(|cursor| cursor.forget(&is_gone));
     }
 
     /// Iterates over the hints of all nodes.
     pub(super) fn node_hints(&self) -> impl Iterator<Item = &'f AtomicU64> + use<'f, P> {
         let words = self.words();
-        let nodes = self.has_node_hints().then(|| words.nodes());
+        let nodes = self.frames.has_node_hints().then(|| words.nodes());
         let records = nodes.into_iter().flatten().filter_map(move |node| words.record(node));
         records.flat_map(NodeRecord::hints)
     }
 
     fn node_hint(&self, node: NodeIndex, zone: Zone, grain: Grain) -> Option<&'f AtomicU64> {
         Some(self.words().record(node)?.hint(self.frames.platform.cpu(), zone, grain))
-    }
-
-    fn node_with_hints(&self, node: NodeId) -> Option<NodeIndex> {
-        if self.has_node_hints() { self.words().index_of(node) } else { None }
-    }
-
-    /// Returns whether a hint of a node was ever set. Acquire pairs with the Release in
-    /// `set_node_hint`.
-    fn has_node_hints(&self) -> bool {
-        self.frames.has_node_hints.load(Ordering::Acquire) != 0
     }
 }

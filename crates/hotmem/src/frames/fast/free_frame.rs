@@ -53,7 +53,22 @@ impl<P: Platform> Frames<P> {
                 freed
             }
         };
-        if is_complete(cpu, freed, frame) { FreeOutcome::Freed } else { FreeOutcome::FreedLast }
+        if is_complete(cpu, freed, frame) {
+            FreeOutcome::Freed
+        } else {
+            self.finish_last_free(frame, freed)
+        }
+    }
+
+    /// Finishes the free of `frame`, after which all frames of its word are free. The free is complete if
+    /// the pageblock is this CPU's hint in its node, and so stays divided, and has no lent frame.
+    #[inline(never)]
+    fn finish_last_free(&self, frame: Pfn, freed: FreedBits) -> FreeOutcome {
+        if !freed.is_lent() && self.is_node_hint_for_frames(frame, freed.zone()) {
+            FreeOutcome::Freed
+        } else {
+            FreeOutcome::FreedLast
+        }
     }
 
     /// Frees one frame of a word which has no free frame, or which has flags.

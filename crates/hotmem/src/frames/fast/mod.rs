@@ -4,6 +4,7 @@
 
 mod ffi;
 mod frame;
+mod frame_near;
 mod frame_or_none;
 mod free_frame;
 mod free_long_run;

@@ -65,7 +65,7 @@ impl<P: Platform> CallContext<'_, P> {
             return false;
         }
         bitmap.is_all_free()
-            && (!self.is_node_hint(block) || is_lent())
+            && (!self.frames.is_node_hint(block) || is_lent())
             && self.coalesce(block, bitmap)
     }
 

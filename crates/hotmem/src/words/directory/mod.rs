@@ -105,6 +105,7 @@ impl Directory {
         self.node_in_header(id)
     }
 
+    #[inline]
     fn node_in_header(&self, id: SectionId) -> Option<NodeIndex> {
         Some(self.chunk_header(id.chunk())?.node(id.index_in_chunk()))
     }
@@ -162,7 +163,7 @@ impl Directory {
         unsafe { chunk.as_ref() }
     }
 
-    #[inline(never)]
+    #[inline]
     fn chunk_header(&self, chunk: usize) -> Option<&ChunkHeader> {
         let leaf = self.leaf(chunk / LEAF_CHUNKS)?;
         let headers: *mut ChunkHeaderGroup =
@@ -186,7 +187,7 @@ impl Directory {
     }
 
     /// Returns the record of a node.
-    #[inline(never)]
+    #[inline]
     pub(crate) fn record(&self, node: NodeIndex) -> Option<&NodeRecord> {
         let pair = self.records[node.number() / 2].load(Ordering::Acquire);
         // SAFETY: as in `leaf`.

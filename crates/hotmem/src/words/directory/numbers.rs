@@ -29,7 +29,21 @@ impl NodeNumbers {
 
     /// Returns the index of a number, if it has one. Relaxed, as all accesses of this table: they
     /// order no other data.
+    #[inline]
     pub(crate) fn index_of(&self, number: u32) -> Option<NodeIndex> {
+        // Usually, a number has the index that is tried first.
+        let first = NodeIndex::new(number as usize % MAX_NODES)?;
+        if self.has_index(number, first) { Some(first) } else { self.search(number) }
+    }
+
+    /// Returns whether a number has this index.
+    #[inline]
+    pub(crate) fn has_index(&self, number: u32, index: NodeIndex) -> bool {
+        self.places[index.number()].load(Ordering::Relaxed) == PLACE_TAKEN | u64::from(number)
+    }
+
+    #[inline(never)]
+    fn search(&self, number: u32) -> Option<NodeIndex> {
         for index in candidate_indices(number) {
             match self.places[index.number()].load(Ordering::Relaxed) {
                 0 => return None,

@@ -13,7 +13,7 @@
 use super::id::NodeIndex;
 use super::sizes::{CHUNK_SECTIONS, LEAF_CHUNKS, MAX_NODES, NODE_INDEX_BITS, ROOT_LEAVES};
 use crate::sync::{AtomicU8, AtomicU64, Ordering, PiecePtr, untracked};
-use crate::words::{Class, Grain, Section, Zone};
+use crate::words::{Class, Grain, NodeCursor, Section, Zone};
 
 pub(super) const CLASSES: usize = Class::COUNT;
 /// The number of words that have a bit for each chunk of a leaf.
@@ -109,6 +109,8 @@ pub(crate) struct NodeRecord {
     top: [[AtomicU64; TOP_WORDS]; CLASSES],
     /// For each CPU and grain, the hint of each zone: see `frames/cpu/node_hints.rs`.
     hints: [[[AtomicU64; 2]; 2]; NODE_HINT_CPUS],
+    /// For each CPU, the cursor of each zone: see `words/node_cursor.rs`.
+    cursors: [[NodeCursor; 2]; NODE_HINT_CPUS],
     /// The statistics of the node's zones: see `hotplug/zone_counts.rs`.
     pub(crate) zones: [[untracked::AtomicU64; 5]; 3],
 }
@@ -130,6 +132,7 @@ impl ChunkHeader {
     ///
     /// Relaxed: code that depends on the node passes a fence or claims a pageblock, and then loads
     /// the node again.
+    #[inline]
     pub(super) fn node(&self, index: usize) -> NodeIndex {
         NodeIndex::from_u16(self.nodes[index].load(Ordering::Relaxed).into())
     }
@@ -153,6 +156,16 @@ impl NodeRecord {
     /// Returns the hint for allocations of this grain by the CPU with this number.
     pub(crate) fn hint(&self, cpu: usize, zone: Zone, grain: Grain) -> &AtomicU64 {
         &self.hints[cpu % NODE_HINT_CPUS][grain as usize][zone as usize]
+    }
+
+    /// Returns the cursor for frames of this zone by the CPU with this number.
+    pub(crate) fn cursor(&self, cpu: usize, zone: Zone) -> &NodeCursor {
+        &self.cursors[cpu % NODE_HINT_CPUS][zone as usize]
+    }
+
+    /// Iterates over the cursors of all CPUs.
+    pub(crate) fn cursors(&self) -> impl Iterator<Item = &NodeCursor> {
+        self.cursors.iter().flatten()
     }
 
     /// Iterates over the hints of all CPUs.
@@ -213,6 +226,7 @@ piece!(
         nodes: from_fn(|_| NodeRecord {
             top: from_fn(|_| from_fn(|_| AtomicU64::new(0))),
             hints: from_fn(|_| from_fn(|_| from_fn(|_| AtomicU64::new(0)))),
+            cursors: from_fn(|_| from_fn(|_| NodeCursor::new())),
             zones: [const { [const { untracked::AtomicU64::new(0) }; 5] }; 3],
         }),
     }
