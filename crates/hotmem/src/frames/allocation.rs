@@ -103,7 +103,7 @@ impl<P: Platform> Frames<P> {
 
     /// Makes a caller the owner of `range`, which was allocated for it.
     #[inline(always)]
-    fn give(&self, range: PfnRange) -> Allocation<'_, P> {
+    pub(super) fn give(&self, range: PfnRange) -> Allocation<'_, P> {
         self.count_allocated(range.frames());
         Allocation { frames: self, range }
     }

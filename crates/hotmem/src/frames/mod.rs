@@ -25,6 +25,7 @@
 //! | `reserve/` | Where do words and page tables come from when no memory is free? |
 //! | `count/` | How many frames are in which state, and is all metadata consistent? |
 //! | `runs.rs`, `suitable.rs` | Where does a run of bits begin, and does a pageblock suit a request? |
+//! | `zeroed.rs` | Which free memory is known to be zero, and who is told? |
 //! | `wakeup.rs` | What does the allocator share with the reporter? |
 
 mod allocation;
@@ -52,6 +53,7 @@ mod small;
 mod suitable;
 mod wakeup;
 mod whole;
+mod zeroed;
 
 pub use allocation::Allocation;
 pub(crate) use call::CallContext;
@@ -110,6 +112,8 @@ pub struct Frames<P> {
     wakeup: Wakeup,
     /// The contents of free memory; set before other CPUs use the allocator.
     contents: untracked::AtomicU64,
+    /// Not 0 if free memory that is known to be zero is marked as such.
+    keeps_zero_marks: untracked::AtomicU64,
     pins: lent::Pins,
     poison: poison::PoisonTable,
     not_ram: NotRamBitmaps,
@@ -138,6 +142,7 @@ impl<P> Frames<P> {
                 has_node_hints: untracked::AtomicU64::new(0),
                 wakeup: Wakeup::new(),
                 contents: untracked::AtomicU64::new(0),
+                keeps_zero_marks: untracked::AtomicU64::new(0),
                 pins: lent::Pins::new(),
                 poison: poison::PoisonTable::new(),
                 not_ram: NotRamBitmaps::none(),
@@ -233,7 +238,7 @@ impl<P: Platform> Frames<P> {
             }
             Some(Unit::Pageblock) => self
                 .alloc_pageblock(zone)
-                .and_then(|start| PfnRange::with_len(start, PAGEBLOCK_FRAMES as u64)),
+                .and_then(|(start, _)| PfnRange::with_len(start, PAGEBLOCK_FRAMES as u64)),
             Some(Unit::Run(shape)) => self
                 .alloc_run(zone, shape)
                 .and_then(|start| PfnRange::with_len(start, request.frames)),
@@ -264,7 +269,7 @@ impl<P: Platform> Frames<P> {
         } else if request.is_small() {
             self.alloc_small(request)
         } else {
-            self.alloc_blocks(request)
+            self.alloc_blocks(request).map(|(range, _)| range)
         }
     }
 

@@ -134,7 +134,7 @@ impl<'f, P: Platform> CallContext<'f, P> {
     fn take_flagged_if_freed(&self, block: Block<'_>) -> bool {
         mutant!("isolation does not look whether the pageblock is free" => return false);
         sequential();
-        let is_owned = block.is_free() && block.section().claim_all(block.mask());
+        let is_owned = block.is_free() && block.section().claim_all(block.mask()).is_some();
         is_owned && block.state().take_drained()
     }
 

@@ -45,6 +45,8 @@ pub(super) struct Instance {
     /// A bit for each frame that the scenario holds. This is not one of loom's atomics, so it
     /// orders no accesses.
     held: untracked::AtomicU64,
+    /// A bit for each frame that may not be zero.
+    dirty: untracked::AtomicU64,
     /// The number of threads that have been created.
     threads: untracked::AtomicUsize,
     /// The number of frames of RAM.
@@ -131,8 +133,11 @@ impl Instance {
         let mut words = Boxes::default();
         frames.words().announce_model(range(0, len), is_boot, &mut words, Boxes::keep);
         let held = untracked::AtomicU64::new(0);
+        let dirty = untracked::AtomicU64::new(u64::MAX);
         let threads = untracked::AtomicUsize::new(1);
-        let instance = Arc::new(Instance { frames, _words: words, memory, held, threads, len });
+        frames.keep_zero_marks();
+        let instance =
+            Arc::new(Instance { frames, _words: words, memory, held, dirty, threads, len });
         for index in 0..sections {
             instance.section(index).present.store(SECTION_MASK, Ordering::Relaxed);
         }
@@ -183,9 +188,18 @@ impl Instance {
         done
     }
 
-    /// Allocates frames, and writes to each of them.
+    /// Allocates frames, checks that they are zero if the engine says so, and writes to each of them.
     pub(super) fn try_alloc(&self, request: AllocRequest) -> Result<Held, AllocError> {
-        Ok(self.record_held(self.frames.alloc_range(request)?))
+        let (range, is_zero) = self.frames.alloc_range_with_mark(request)?;
+        let dirty = self.dirty.load(Ordering::Relaxed) & frame_mask(range);
+        assert!(!is_zero || dirty == 0, "{range} is said to be zero, and is not");
+        Ok(self.record_held(range))
+    }
+
+    /// Makes frames zero that the host has, as their owner: writes to each of them.
+    pub(super) fn discard(&self, range: PfnRange) {
+        self.overwrite(range);
+        self.dirty.fetch_and(!frame_mask(range), Ordering::Relaxed);
     }
 
     /// Allocates a long run by the fast path, and writes to each of its frames.
@@ -311,6 +325,7 @@ impl Instance {
     }
 
     pub(super) fn overwrite(&self, range: PfnRange) {
+        self.dirty.fetch_or(frame_mask(range), Ordering::Relaxed);
         for pfn in range.start().number()..range.end().number() {
             self.memory[usize::try_from(pfn).unwrap()].overwrite();
         }

@@ -22,10 +22,15 @@ fn reporter(instance: &Instance) -> Reporter<'_, LoomPlatform> {
     Reporter::new(instance, unlimited_settings(), Contents::Undefined).unwrap()
 }
 
-/// Overwrites the memory of a batch, as the host may. loom fails the test if other code accesses
-/// the memory at the same time.
-fn overwrite_batch(instance: &Instance, batch: &Batch) {
-    batch.iter().for_each(|&range| instance.overwrite(range));
+/// Overwrites the memory of a batch with zeroes, as the host may. loom fails the test if other code
+/// accesses the memory at the same time.
+fn discard_batch(instance: &Instance, batch: &Batch) {
+    batch.iter().for_each(|&range| instance.discard(range));
+}
+
+/// Gives a batch back that the host has discarded.
+fn return_batch(reporter: &mut Reporter<'_, LoomPlatform>, batch: Batch) {
+    reporter.reported_as(batch, |_| Contents::Filled(0));
 }
 
 /// Steps the reporter until it is idle. The host accepts every batch. Returns how many frames were
@@ -35,9 +40,9 @@ fn report_until_idle(instance: &Instance, reporter: &mut Reporter<'_, LoomPlatfo
     loop {
         match reporter.step(NOW) {
             Step::Ready(Ok(batch)) => {
-                overwrite_batch(instance, &batch);
+                discard_batch(instance, &batch);
                 reported += batch.iter().map(|range| range.frames()).sum::<u64>();
-                reporter.reported(batch);
+                return_batch(reporter, batch);
             }
             Step::Working => {}
             Step::Idle => return reported,
@@ -82,8 +87,8 @@ fn check_all_reported_again(
 /// Reports one batch, if there is any memory to report.
 fn report_once(instance: &Instance, reporter: &mut Reporter<'_, LoomPlatform>) {
     if let Some(batch) = next_batch(reporter) {
-        overwrite_batch(instance, &batch);
-        reporter.reported(batch);
+        discard_batch(instance, &batch);
+        return_batch(reporter, batch);
     }
 }
 
@@ -207,7 +212,7 @@ fn a_failed_report_races_with_an_allocation() {
         let mut reporter = reporter(&instance);
         let other_thread = instance.spawn_on(1, |instance| instance.try_alloc(ONE_FRAME).ok());
         if let Some(batch) = next_batch(&mut reporter) {
-            overwrite_batch(&instance, &batch);
+            discard_batch(&instance, &batch);
             reporter.failed(batch, NOW);
         }
         let other_held = other_thread.join().unwrap();

@@ -62,6 +62,7 @@ mod take;
 pub use batch::{Batch, MAX_BATCH};
 pub use settings::ReporterSettings;
 
+use crate::addr::PfnRange;
 use crate::frames::{Contents, Frames};
 use crate::geometry::PAGEBLOCK_FRAMES;
 use crate::platform::Platform;
@@ -239,9 +240,23 @@ impl<'f, P: Platform> Reporter<'f, P> {
     /// Frees the memory of this batch, whose RAM the host has taken. Such memory is allocated last. If
     /// another instance made the batch, drops it: see [`Batch`].
     pub fn reported(&mut self, batch: Batch) {
+        self.reported_as(batch, |_| Contents::Undefined);
+    }
+
+    /// Does the same as [`reported`](Self::reported), for a host that says what the memory contains
+    /// when it is used again. `contents_of` is called with each pageblock (2 MiB) of the batch, range
+    /// by range, in ascending order within a range. It returns [`Contents::Undefined`] unless the host
+    /// has promised the contents of the whole pageblock. If they are zeroes, an instance that [keeps
+    /// zero marks](Frames::keep_zero_marks) marks the pageblock.
+    ///
+    /// Do not believe a host that must not read or change the kernel's memory: what it claims to be
+    /// zero may contain anything.
+    ///
+    /// Cost: O(pageblocks).
+    pub fn reported_as(&mut self, batch: Batch, contents_of: impl FnMut(PfnRange) -> Contents) {
         let Some(batch) = batch.of_instance(self.frames) else { return };
         (self.refusals, self.unanswered_since) = (0, None);
-        self.statistics.reported += self.publish_batch(&batch, true);
+        self.statistics.reported += self.publish_reported(&batch, contents_of);
     }
 
     /// Frees the memory of this batch, which the host has refused. The reporter sends other batches
@@ -252,7 +267,7 @@ impl<'f, P: Platform> Reporter<'f, P> {
         self.refusals = self.refusals.saturating_add(1);
         self.statistics.refused += 1;
         self.unanswered_since = None;
-        self.publish_batch(&batch, false);
+        self.publish_refused(&batch);
         if self.refusals >= self.settings.max_refusals {
             self.frames.wakeup().switch_off();
         } else {

@@ -4,15 +4,25 @@ use super::phase::{
     BudgetSpent, Headroom, Position, Round, StepBudget, UnreportedCount, WaitingCount,
 };
 use super::{Batch, Reporter};
-use crate::addr::Pfn;
+use crate::addr::{Pfn, PfnRange};
+use crate::frames::Contents;
 use crate::geometry::mask;
 use crate::platform::Platform;
 use crate::sync::Ordering;
-use crate::words::{Class, NodeIndex, SectionPart, SectionRef, Zone};
+use crate::words::{Class, NodeIndex, SectionPart, SectionRef, Zeroed, Zone};
 
 /// The number of claims in one section that may fail, because another CPU was faster, before the
 /// round goes on to the next section.
 const MAX_FAILED_CLAIMS: usize = 4;
+
+/// What the host has said about memory that was reporting.
+#[derive(Clone, Copy)]
+enum HostAnswer {
+    /// Nothing, or that it has not taken the RAM.
+    None,
+    /// It has taken the RAM. When the pageblocks of `zeroed` are used again, they are zero.
+    Taken { zeroed: Zeroed },
+}
 
 impl<'f, P: Platform> Reporter<'f, P> {
     /// Returns the next section, in the order of a round, that may have pageblocks to report. Moves
@@ -131,11 +141,11 @@ impl<'f, P: Platform> Reporter<'f, P> {
             let (first, len) = highest_run(of_zone, most);
             let run = mask(len as usize) << first;
             self.frames.wakeup().note_sent(zone, len);
-            if call.claim_all(section, run) {
+            if call.claim_all(section, run).is_some() {
                 mark_as_reporting(section, run);
                 let pinned = run & call.pinned_after_mark(section);
                 if pinned != 0 {
-                    self.publish(section, run, false);
+                    self.publish(section, run, HostAnswer::None);
                     reportable &= !pinned;
                     continue;
                 }
@@ -272,14 +282,42 @@ impl<'f, P: Platform> Reporter<'f, P> {
         if free < least { has_budget.map(|()| free) } else { Ok(free) }
     }
 
-    /// Publishes the pageblocks of a batch again. Returns their number, or 0 if the batch is void.
-    pub(super) fn publish_batch(&mut self, batch: &Batch, reported: bool) -> u64 {
-        if batch.generation != self.frames.wakeup().generation() {
-            return 0;
+    /// Publishes the pageblocks of a batch again, whose RAM the host has taken, and which contain
+    /// what `contents_of` says. Returns their number, or 0 if the batch is void.
+    pub(super) fn publish_reported(
+        &mut self,
+        batch: &Batch,
+        mut contents_of: impl FnMut(PfnRange) -> Contents,
+    ) -> u64 {
+        let mut blocks = 0;
+        for SectionPart { section, blocks: sent } in self.parts_to_publish(batch) {
+            let zeroed = self.frames.call().zeroed_if(section, sent, |block| {
+                contents_of(block.range()) == Contents::Filled(0)
+            });
+            blocks += self.publish(section, sent, HostAnswer::Taken { zeroed });
         }
-        self.blocks_reporting = self.blocks_reporting.saturating_sub(batch.blocks());
-        let parts = batch.iter().flat_map(|&range| self.frames.words().section_parts(range));
-        parts.map(|SectionPart { section, blocks }| self.publish(section, blocks, reported)).sum()
+        blocks
+    }
+
+    /// Publishes the pageblocks of a batch again, which the host has refused.
+    pub(super) fn publish_refused(&mut self, batch: &Batch) {
+        for SectionPart { section, blocks } in self.parts_to_publish(batch) {
+            self.publish(section, blocks, HostAnswer::None);
+        }
+    }
+
+    /// Returns the pageblocks of a batch, which are to be published now; none if the batch is void.
+    fn parts_to_publish<'b>(
+        &mut self,
+        batch: &'b Batch,
+    ) -> impl Iterator<Item = SectionPart<'f>> + use<'b, 'f, P> {
+        let is_void = batch.generation != self.frames.wakeup().generation();
+        if !is_void {
+            self.blocks_reporting = self.blocks_reporting.saturating_sub(batch.blocks());
+        }
+        let words = self.frames.words();
+        let ranges = batch.iter().filter(move |_| !is_void);
+        ranges.flat_map(|&range| words.section_parts(range))
     }
 
     /// Publishes all pageblocks that are reporting. Returns their number.
@@ -288,14 +326,14 @@ impl<'f, P: Platform> Reporter<'f, P> {
         for section in self.frames.words().sections() {
             let held = section.isolated.load(Ordering::Acquire);
             if held != 0 {
-                blocks += self.publish(section, held, false);
+                blocks += self.publish(section, held, HostAnswer::None);
             }
         }
         blocks
     }
 
     /// Publishes those pageblocks of `held` that are reporting. Returns their number.
-    fn publish(&self, section: SectionRef<'_>, held: u64, reported: bool) -> u64 {
+    fn publish(&self, section: SectionRef<'_>, held: u64, answer: HostAnswer) -> u64 {
         let returned = section.blocks(held).filter(|block| block.state().clear_reporting());
         let returned = returned.fold(0, |word, block| word | block.mask());
         if returned == 0 {
@@ -305,9 +343,10 @@ impl<'f, P: Platform> Reporter<'f, P> {
         call.start_hiding();
         section.isolated.fetch_and(!returned, Ordering::AcqRel);
         let without_poison = call.divide_around_poison(section, returned);
-        if reported {
-            // Set the mark before the publish, which makes the mark visible.
+        if let HostAnswer::Taken { zeroed } = answer {
+            // Set the marks before the publish, which makes them visible.
             mark_as_reported(section, without_poison);
+            section.mark_zeroed(zeroed.among(without_poison));
             self.frames.wakeup().note_withdrawn(returned & !without_poison);
         }
         if without_poison != 0 {

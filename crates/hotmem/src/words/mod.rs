@@ -84,7 +84,7 @@ pub(crate) use node_cursor::NodeCursor;
 pub(crate) use read_count::ReadCount;
 pub(crate) use run_shape::RunShape;
 pub(crate) use search::Search;
-pub(crate) use section::{BeforePublish, Section};
+pub(crate) use section::{BeforePublish, Section, Zeroed};
 pub(crate) use store::SectionWords;
 pub(crate) use word_bits::FreedBits;
 pub use zone::Zone;

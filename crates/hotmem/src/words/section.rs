@@ -10,7 +10,7 @@ use super::AtomicBlockState;
 use super::bitmaps::Bitmaps;
 use crate::addr::Pfn;
 use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_PAGEBLOCKS};
-use crate::sync::{AtomicU64, Ordering, untracked};
+use crate::sync::{AtomicU64, Ordering, mutant, untracked};
 use core::ops::Deref;
 
 /// The words of one section, which fill three cache lines. Most allocations and frees of frames
@@ -62,6 +62,35 @@ pub(crate) struct ChangingWords {
     /// Whether an isolation token owns the pageblock, or the pageblock is offline and an addition
     /// or a removal is working on it.
     pub(crate) isolated: AtomicU64,
+    /// Whether the pageblock is wholly free and all of it is known to be zero. Only an owner changes
+    /// a bit: it sets the bit before the publish, and each claim clears it.
+    zeroed: AtomicU64,
+}
+
+/// Which of the pageblocks that a call owns are zero. The claim has cleared their bits in `zeroed`, so
+/// a call that drops this value only forgets that they are. A call that writes to one of them must not
+/// use the value any more.
+#[derive(Clone, Copy)]
+pub(crate) struct Zeroed(u64);
+
+impl Zeroed {
+    /// No pageblock is known to be zero.
+    pub(crate) const NONE: Zeroed = Zeroed(0);
+
+    /// Returns pageblocks that the caller owns and knows to be zero.
+    pub(crate) fn known(blocks: u64) -> Zeroed {
+        Zeroed(blocks)
+    }
+
+    /// Returns those of these pageblocks that are in `blocks`.
+    pub(crate) fn among(self, blocks: u64) -> Zeroed {
+        Zeroed(self.0 & blocks)
+    }
+
+    /// Returns whether all of `blocks` are zero.
+    pub(crate) fn has_all(self, blocks: u64) -> bool {
+        self.0 & blocks == blocks
+    }
 }
 
 #[cfg(not(any(loom, hotmem_geometry = "small")))]
@@ -91,6 +120,7 @@ impl Section {
                 runs: untracked::AtomicU64::new(0),
                 reported: word(),
                 isolated: word(),
+                zeroed: word(),
             },
             states: core::array::from_fn(|_| AtomicBlockState::new()),
         }
@@ -157,7 +187,7 @@ impl Section {
     }
 
     /// Claims the free pageblocks among `blocks`, and returns them. They keep their marks as
-    /// reported.
+    /// reported, and are no longer known to be zero.
     ///
     /// Acquire pairs with [`publish`](Self::publish), so that the claimer sees everything that
     /// earlier owners did to the pageblocks.
@@ -174,15 +204,18 @@ impl Section {
                 Ordering::Acquire,
                 Ordering::Relaxed,
             ) {
-                Ok(_) => return claimed,
+                Ok(_) => {
+                    self.forget_zeroed(claimed);
+                    return claimed;
+                }
                 Err(now) => free = now,
             }
         }
     }
 
-    /// Claims all pageblocks of `blocks`, or none. Returns whether it has claimed them. Acquire:
-    /// see [`claim_any`](Self::claim_any).
-    pub(crate) fn claim_all(&self, blocks: u64) -> bool {
+    /// Claims all pageblocks of `blocks`, or none. If it has claimed them, returns which of them are
+    /// zero. Acquire: see [`claim_any`](Self::claim_any).
+    pub(crate) fn claim_all(&self, blocks: u64) -> Option<Zeroed> {
         let mut free = self.free.load(Ordering::Relaxed);
         while free & blocks == blocks {
             match self.free.compare_exchange_weak(
@@ -191,29 +224,61 @@ impl Section {
                 Ordering::Acquire,
                 Ordering::Relaxed,
             ) {
-                Ok(_) => {
-                    self.forget_reported(blocks);
-                    return true;
-                }
+                Ok(_) => return Some(self.take_marks(blocks)),
                 Err(now) => free = now,
             }
         }
-        false
+        None
     }
 
-    /// Claims `blocks`, which are free in `free_before`, in one attempt. Returns false if the value
-    /// of `free` is no longer `free_before`. Acquire: see [`claim_any`](Self::claim_any).
+    /// Claims `blocks`, which are free in `free_before`, in one attempt, and returns which of them are
+    /// zero. Returns `None` if the value of `free` is no longer `free_before`. Acquire: see
+    /// [`claim_any`](Self::claim_any).
     #[inline(always)]
-    pub(crate) fn claim_once(&self, free_before: u64, blocks: u64) -> bool {
+    pub(crate) fn claim_once(&self, free_before: u64, blocks: u64) -> Option<Zeroed> {
         let remaining = free_before & !blocks;
-        let claimed = self
-            .free
+        self.free
             .compare_exchange(free_before, remaining, Ordering::Acquire, Ordering::Relaxed)
-            .is_ok();
-        if claimed {
-            self.forget_reported(blocks);
+            .is_ok()
+            .then(|| self.take_marks(blocks))
+    }
+
+    /// Clears the bits in `reported` and `zeroed` of pageblocks that the caller has claimed, and
+    /// returns which of them are zero. Relaxed: see [`forget_reported`](Self::forget_reported).
+    #[inline(always)]
+    fn take_marks(&self, claimed: u64) -> Zeroed {
+        let marked = self.reported.load(Ordering::Relaxed) | self.zeroed.load(Ordering::Relaxed);
+        if marked & claimed == 0 { Zeroed::NONE } else { self.take_set_marks(claimed) }
+    }
+
+    #[inline(never)]
+    fn take_set_marks(&self, claimed: u64) -> Zeroed {
+        self.forget_reported(claimed);
+        self.forget_zeroed(claimed)
+    }
+
+    /// Clears the `zeroed` bits of pageblocks that the caller has claimed, and returns those of them
+    /// that were set. Relaxed: as in [`forget_reported`](Self::forget_reported).
+    fn forget_zeroed(&self, claimed: u64) -> Zeroed {
+        let zeroed = self.zeroed.load(Ordering::Relaxed) & claimed;
+        if zeroed != 0 {
+            mutant!("a claim keeps the mark that a pageblock is zero" => return Zeroed(zeroed));
+            self.zeroed.fetch_and(!claimed, Ordering::Relaxed);
         }
-        claimed
+        Zeroed(zeroed)
+    }
+
+    /// Marks pageblocks as zero. The caller owns them, knows that they are zero, and publishes them
+    /// next. Relaxed: the Release of the publish makes the mark visible.
+    pub(crate) fn mark_zeroed(&self, Zeroed(blocks): Zeroed) {
+        if blocks != 0 {
+            self.zeroed.fetch_or(blocks, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns whether a pageblock is marked as zero: a snapshot.
+    pub(crate) fn is_zeroed(&self, block: u64) -> bool {
+        self.zeroed.load(Ordering::Relaxed) & block != 0
     }
 
     /// Publishes a pageblock in one attempt, if another pageblock of its zone is free in this

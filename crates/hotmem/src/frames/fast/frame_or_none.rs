@@ -7,6 +7,9 @@ use crate::addr::Pfn;
 #[derive(Clone, Copy)]
 pub(in crate::frames) struct FrameOrNone(u64);
 
+/// A bit that no frame number has.
+const ZERO: u64 = 1 << 63;
+
 impl FrameOrNone {
     pub(in crate::frames) const NONE: FrameOrNone = FrameOrNone(u64::MAX);
 
@@ -15,7 +18,17 @@ impl FrameOrNone {
         FrameOrNone(number)
     }
 
-    /// Returns the frame, if there is one.
+    /// Records that the pageblock that begins at the frame is zero.
+    pub(crate) const fn marked_zero(self) -> FrameOrNone {
+        FrameOrNone(self.0 | ZERO)
+    }
+
+    /// Returns the frame, if there is one, and whether its pageblock is zero.
+    pub(crate) fn get_with_mark(self) -> Option<(Pfn, bool)> {
+        Some((Pfn::new(self.0 & !ZERO)?, self.0 & ZERO != 0))
+    }
+
+    /// Returns the frame, if there is one. It must not be [marked](Self::marked_zero).
     pub(crate) fn get(self) -> Option<Pfn> {
         Pfn::new(self.0)
     }

@@ -17,12 +17,12 @@ use core::num::NonZero;
 impl<P: Platform> Frames<P> {
     /// Allocates one whole pageblock from this CPU's section by one read-modify-write. It hides no
     /// memory. While there is a reporter, it takes no reported pageblock, because another section
-    /// may have an unreported one.
+    /// may have an unreported one. Also returns whether the pageblock is zero.
     #[inline(always)]
-    pub(in crate::frames) fn alloc_pageblock(&self, zone: Zone) -> Option<Pfn> {
+    pub(in crate::frames) fn alloc_pageblock(&self, zone: Zone) -> Option<(Pfn, bool)> {
         match zone {
-            Zone::Kernel => self.alloc_pageblock_in::<{ Zone::Kernel as u8 }>().get(),
-            Zone::Movable => self.alloc_pageblock_in::<{ Zone::Movable as u8 }>().get(),
+            Zone::Kernel => self.alloc_pageblock_in::<{ Zone::Kernel as u8 }>().get_with_mark(),
+            Zone::Movable => self.alloc_pageblock_in::<{ Zone::Movable as u8 }>().get_with_mark(),
         }
     }
 
@@ -43,12 +43,16 @@ impl<P: Platform> Frames<P> {
         let unreported = NonZero::new(free & !section.reported.load(Ordering::Relaxed));
         let first = unreported.and_then(|blocks| section.block(blocks.trailing_zeros() as usize));
         let Some(block) = first else { return self.alloc_pageblock_slowly(zone) };
-        if !section.claim_once(free_bits, block.mask()) {
+        let Some(zeroed) = section.claim_once(free_bits, block.mask()) else {
             return self.alloc_pageblock_slowly(zone);
-        }
+        };
         // As in `suits_or_put_back`: the pageblock may have changed its zone before it was claimed.
         if !is_in_zone(&section, block.mask(), zone) {
             return self.refuse_pageblock(block.start_inlined(), zone);
+        }
+        let is_zero = zeroed.has_all(block.mask());
+        if is_zero {
+            return self.hand_out_pageblock(block.start_inlined(), zone, is_zero);
         }
         let state = block.state().load();
         // Nothing to write: the pageblock was allocated as a whole before, too.
@@ -58,7 +62,7 @@ impl<P: Platform> Frames<P> {
         // Read by the owner, because an earlier owner may have installed bitmaps that record free
         // frames. Bitmaps that are installed from now on record none.
         if !state.is_unused() || !section.bitmaps.is_missing(block.bit()) {
-            return self.hand_out_pageblock(block.start_inlined(), zone);
+            return self.hand_out_pageblock(block.start_inlined(), zone, is_zero);
         }
         block.state().set_whole();
         FrameOrNone::number(block.start_inlined().number())
@@ -72,15 +76,15 @@ impl<P: Platform> Frames<P> {
         let section = call.this_cpus_section(zone);
         let claimed =
             section.and_then(|section| call.claim_lowest(section, zone, || !self.wakeup().is_on()));
-        let Some(block) = claimed else { return FrameOrNone::NONE };
+        let Some((block, zeroed)) = claimed else { return FrameOrNone::NONE };
         call.hand_out(block);
-        FrameOrNone::number(block.start().number())
+        allocated(block.start(), zeroed.has_all(block.mask()))
     }
 
-    /// Marks a pageblock as allocated that has a bitmap or a flag. The caller must have claimed it.
-    /// If the pageblock is isolated or has poison, allocates another one.
+    /// Marks a pageblock as allocated that has a bitmap or a flag, or is zero. The caller must have
+    /// claimed it. If the pageblock is isolated or has poison, allocates another one.
     #[inline(never)]
-    fn hand_out_pageblock(&self, start: Pfn, zone: Zone) -> FrameOrNone {
+    fn hand_out_pageblock(&self, start: Pfn, zone: Zone, is_zero: bool) -> FrameOrNone {
         let Some(block) = self.words.block_of(start).or_record_violation() else {
             return FrameOrNone::NONE;
         };
@@ -89,7 +93,7 @@ impl<P: Platform> Frames<P> {
             return self.alloc_pageblock_slowly(zone);
         }
         call.hand_out(block);
-        FrameOrNone::number(start.number())
+        allocated(start, is_zero)
     }
 
     /// Publishes a pageblock again that the caller has claimed and that is in another zone, and
@@ -162,6 +166,12 @@ impl<P: Platform> Frames<P> {
         }
         FreeOutcome::Freed
     }
+}
+
+/// Returns the result of the allocation of a pageblock.
+fn allocated(start: Pfn, is_zero: bool) -> FrameOrNone {
+    let frame = FrameOrNone::number(start.number());
+    if is_zero { frame.marked_zero() } else { frame }
 }
 
 /// Returns whether the block state of a pageblock that was just published has no flag.

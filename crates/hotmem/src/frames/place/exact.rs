@@ -7,7 +7,7 @@ use crate::frames::{AllocError, AllocRequest, Frames};
 use crate::geometry::{BITMAP_WORDS, PAGEBLOCK_FRAMES};
 use crate::invariant::OrRecordViolation;
 use crate::platform::Platform;
-use crate::words::{Block, FrameBitmap, bitmap_words_of};
+use crate::words::{Block, FrameBitmap, Zeroed, bitmap_words_of};
 use core::ops::Range;
 
 /// A part of one pageblock.
@@ -95,14 +95,15 @@ impl<P: Platform> CallContext<'_, P> {
     /// Takes a part of one pageblock. The caller must have started a hiding step.
     fn take_part(&self, part: &BlockPart<'_>) -> bool {
         let BlockPart { block, frames, wanted } = part;
-        let is_owned =
-            self.claim_all(block.section(), block.mask()) || self.take_if_all_free(*block);
-        if !is_owned {
+        let claimed = self
+            .claim_all(block.section(), block.mask())
+            .or_else(|| self.take_if_all_free(*block).then_some(Zeroed::NONE));
+        let Some(zeroed) = claimed else {
             let is_taken = self.take_exactly(part);
             self.set_partial_if_takeable(*block);
             return is_taken;
-        }
-        if !self.suits_or_put_back(*block, block.mask(), *wanted) {
+        };
+        if !self.suits_or_put_back(*block, block.mask(), zeroed, *wanted) {
             return false;
         }
         if frames.len() == PAGEBLOCK_FRAMES {

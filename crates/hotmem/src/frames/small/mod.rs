@@ -118,7 +118,7 @@ impl<'f, P: Platform> CallContext<'f, P> {
     /// hint, unless the request is restricted.
     pub(super) fn split_for(&self, step: SearchStep, request: &AllocRequest) -> Option<Pfn> {
         self.start_hiding();
-        let block = self.claim_one(step, request)?;
+        let (block, _) = self.claim_one(step, request)?;
         let first = first_suitable_frame(block, request).unwrap_or(0);
         block.set_grain(request.grain());
         #[allow(clippy::cast_possible_truncation, reason = "small")]

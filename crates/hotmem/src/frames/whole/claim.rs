@@ -9,21 +9,21 @@ use crate::frames::suitable::{ZoneAndNode, suits};
 use crate::geometry::bits_of;
 use crate::platform::Platform;
 use crate::sync::{Ordering, mutant};
-use crate::words::{Block, Class, Search, SectionRef, Zone};
+use crate::words::{Block, Class, Search, SectionRef, Zeroed, Zone};
 
 /// The number of sections in which a search looks for an unreported pageblock before it takes a
 /// reported one.
 const MAX_SECTIONS: usize = 8;
 
 impl<'f, P: Platform> CallContext<'f, P> {
-    /// Claims one free pageblock. Tries, in this order: a pageblock that is not reported; this
+    /// Claims one free pageblock, and returns it and whether it is zero. Tries, in this order: a pageblock that is not reported; this
     /// CPU's section; the sections that the tree leads to; the sections of other CPUs; a hinted
     /// pageblock that is divided although all its frames are free.
     pub(in crate::frames) fn claim_one(
         &self,
         step: SearchStep,
         request: &AllocRequest,
-    ) -> Option<Block<'f>> {
+    ) -> Option<(Block<'f>, Zeroed)> {
         self.claim_unreported(step, request)
             .or_else(|| {
                 self.find_section(step, request, |section| {
@@ -31,23 +31,29 @@ impl<'f, P: Platform> CallContext<'f, P> {
                 })
             })
             .or_else(|| {
-                self.hinted_blocks(step.zone).find(|block| {
+                let hinted = self.hinted_blocks(step.zone).find(|block| {
                     step.includes(self.words(), block.section())
                         && suits(self.words(), *block, request)
                         && self.take_if_all_free(*block)
                         && self.suits_or_put_back(
                             *block,
                             block.mask(),
+                            Zeroed::NONE,
                             ZoneAndNode::new(step.zone, request),
                         )
-                })
+                });
+                hinted.map(|block| (block, Zeroed::NONE))
             })
     }
 
     /// If the reporter is switched on, claims a pageblock that is not reported: for a reported one,
     /// the host would have to provide RAM again. Tries this CPU's section, then the first sections
     /// that have unreported pageblocks and are not the hint of a CPU.
-    fn claim_unreported(&self, step: SearchStep, request: &AllocRequest) -> Option<Block<'f>> {
+    fn claim_unreported(
+        &self,
+        step: SearchStep,
+        request: &AllocRequest,
+    ) -> Option<(Block<'f>, Zeroed)> {
         if !self.frames.wakeup().is_on() {
             return None;
         }
@@ -62,12 +68,12 @@ impl<'f, P: Platform> CallContext<'f, P> {
                 let section = search.next_read_only(from)?;
                 from = section.end();
                 if !self.is_hinted_section(zone, section, usize::MAX)
-                    && let Some(block) = claim(section)
+                    && let Some(claimed) = claim(section)
                 {
                     if !request.restricted {
                         self.set_section_hint(section, zone);
                     }
-                    return Some(block);
+                    return Some(claimed);
                 }
             }
             None
@@ -81,7 +87,7 @@ impl<'f, P: Platform> CallContext<'f, P> {
         section: SectionRef<'f>,
         zone: Zone,
         allow_reported: impl Fn() -> bool,
-    ) -> Option<Block<'f>> {
+    ) -> Option<(Block<'f>, Zeroed)> {
         loop {
             let free = section.available(Class::free(zone));
             let unreported = free & !section.reported.load(Ordering::Relaxed);
@@ -91,32 +97,41 @@ impl<'f, P: Platform> CallContext<'f, P> {
             }
             let block = section.block(candidates.trailing_zeros() as usize)?;
             let anywhere = ZoneAndNode { zone, required_node: None };
-            if self.claim_for(block, block.mask(), anywhere) {
-                return Some(block);
+            if let Some(zeroed) = self.claim_for(block, block.mask(), anywhere) {
+                return Some((block, zeroed));
             }
         }
     }
 
-    /// Claims all of `blocks`, in the section of `block`, or nothing.
-    pub(super) fn claim_for(&self, block: Block<'_>, blocks: u64, wanted: ZoneAndNode) -> bool {
-        self.claim_all(block.section(), blocks) && self.suits_or_put_back(block, blocks, wanted)
-    }
-
-    /// Returns whether `blocks` of the section of `block` are still where the caller has found them.
-    /// If not, publishes them again. The caller must have just claimed `blocks`.
-    pub(in crate::frames) fn suits_or_put_back(
+    /// Claims all of `blocks`, in the section of `block`, or nothing. If it has claimed them, returns
+    /// which of them are zero.
+    pub(super) fn claim_for(
         &self,
         block: Block<'_>,
         blocks: u64,
         wanted: ZoneAndNode,
+    ) -> Option<Zeroed> {
+        let zeroed = self.claim_all(block.section(), blocks)?;
+        self.suits_or_put_back(block, blocks, zeroed, wanted).then_some(zeroed)
+    }
+
+    /// Returns whether `blocks` of the section of `block` are still where the caller has found them.
+    /// If not, publishes them again. The caller must have just claimed `blocks`, of which `zeroed` are
+    /// zero.
+    pub(in crate::frames) fn suits_or_put_back(
+        &self,
+        block: Block<'_>,
+        blocks: u64,
+        zeroed: Zeroed,
+        wanted: ZoneAndNode,
     ) -> bool {
         mutant!("a claim does not look at the zone again" => return true);
-        wanted.has(self.words(), block, blocks) || self.refuse(block, blocks)
+        wanted.has(self.words(), block, blocks) || self.refuse(block, blocks, zeroed)
     }
 
     #[cold]
-    fn refuse(&self, block: Block<'_>, blocks: u64) -> bool {
-        self.publish_blocks(block.section(), blocks);
+    fn refuse(&self, block: Block<'_>, blocks: u64, zeroed: Zeroed) -> bool {
+        self.put_back_blocks(block.section(), blocks, zeroed);
         false
     }
 
@@ -128,7 +143,7 @@ impl<'f, P: Platform> CallContext<'f, P> {
         zone: Zone,
         request: &AllocRequest,
         allow_reported: bool,
-    ) -> Option<Block<'f>> {
+    ) -> Option<(Block<'f>, Zeroed)> {
         if !request.restricted {
             return self.claim_lowest(section, zone, || allow_reported);
         }
@@ -139,11 +154,11 @@ impl<'f, P: Platform> CallContext<'f, P> {
         let unreported = free & !section.reported.load(Ordering::Relaxed);
         let reported = if allow_reported { free & !unreported } else { 0 };
         let wanted = ZoneAndNode::new(zone, request);
-        bits_of(unreported).chain(bits_of(reported)).filter_map(|bit| section.block(bit)).find(
-            |block| {
-                suits(self.words(), *block, request) && self.claim_for(*block, block.mask(), wanted)
-            },
-        )
+        let mut candidates = bits_of(unreported).chain(bits_of(reported));
+        candidates.find_map(|bit| {
+            let block = section.block(bit).filter(|&block| suits(self.words(), block, request))?;
+            Some((block, self.claim_for(block, block.mask(), wanted)?))
+        })
     }
 
     /// Calls `claim` for each section that may have free pageblocks of the zone, until `claim`

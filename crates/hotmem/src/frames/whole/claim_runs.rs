@@ -20,6 +20,8 @@ pub(in crate::frames) struct Run<'a> {
     pub(in crate::frames) section: SectionRef<'a>,
     pub(in crate::frames) first_bit: usize,
     pub(in crate::frames) blocks: usize,
+    /// Whether all of it is known to be zero.
+    pub(in crate::frames) is_zero: bool,
 }
 
 impl<'a> Run<'a> {
@@ -90,8 +92,10 @@ impl<'f, P: Platform> CallContext<'f, P> {
                 return None;
             }
             let bit = starts.trailing_zeros() as usize;
-            if self.claim_for(first, mask(blocks) << bit, wanted) {
-                return Some(Run { section, first_bit: bit, blocks });
+            let run = mask(blocks) << bit;
+            if let Some(zeroed) = self.claim_for(first, run, wanted) {
+                let is_zero = zeroed.has_all(run);
+                return Some(Run { section, first_bit: bit, blocks, is_zero });
             }
         }
         None
@@ -109,7 +113,7 @@ impl<'f, P: Platform> CallContext<'f, P> {
         let mut from = step.from;
         while let Some(section) = self.next_section(step, &search, from) {
             from = section.end();
-            let run = Run { section, first_bit: 0, blocks };
+            let run = Run { section, first_bit: 0, blocks, is_zero: false };
             if section
                 .start()
                 .checked_add(request.frames)
@@ -141,10 +145,11 @@ impl<'f, P: Platform> CallContext<'f, P> {
                 }
                 None if section.start() < request.lower_bound => {}
                 None if !section.start().number().is_multiple_of(request.align) => {}
-                None if self.claim_words(run, step.zone, request) => {
-                    return Some(run);
+                None => {
+                    if let Some(is_zero) = self.claim_words(run, step.zone, request) {
+                        return Some(Run { is_zero, ..run });
+                    }
                 }
-                None => {}
             }
         }
         None
@@ -182,13 +187,15 @@ impl<'f, P: Platform> CallContext<'f, P> {
         lowest
     }
 
-    /// Claims all of `run`, or nothing.
-    fn claim_words(&self, run: Run<'_>, zone: Zone, request: &AllocRequest) -> bool {
+    /// Claims all of `run`, or nothing. If it has claimed the run, returns whether all of it is zero.
+    /// Otherwise, it forgets what was zero.
+    fn claim_words(&self, run: Run<'_>, zone: Zone, request: &AllocRequest) -> Option<bool> {
         self.start_hiding();
+        let mut is_zero = true;
         let wanted = ZoneAndNode::new(zone, request);
         for (i, blocks) in run.words() {
             let block = run.section.above(self.words(), i).and_then(|section| section.block(0));
-            if !block.is_some_and(|block| self.claim_for(block, blocks, wanted)) {
+            let Some(zeroed) = block.and_then(|block| self.claim_for(block, blocks, wanted)) else {
                 for (claimed, blocks) in run.words().take_while(|&(claimed, _)| claimed < i) {
                     mutant!("a failed wide claim keeps its first word" => if claimed == 0 { continue });
                     if let Some(section) =
@@ -197,10 +204,11 @@ impl<'f, P: Platform> CallContext<'f, P> {
                         self.publish_blocks(section, blocks);
                     }
                 }
-                return false;
-            }
+                return None;
+            };
+            is_zero &= zeroed.has_all(blocks);
         }
-        true
+        Some(is_zero)
     }
 }
 

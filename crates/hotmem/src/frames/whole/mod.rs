@@ -21,15 +21,18 @@ use crate::words::Grain;
 use claim_runs::Run;
 
 impl<P: Platform> Frames<P> {
-    /// Allocates `request`, which is too long for one word of a frame bitmap.
-    pub(super) fn alloc_blocks(&self, request: &AllocRequest) -> Result<PfnRange, AllocError> {
+    /// Allocates `request`, which is too long for one word of a frame bitmap. Also returns whether all
+    /// of the frames are known to be zero.
+    pub(super) fn alloc_blocks(
+        &self,
+        request: &AllocRequest,
+    ) -> Result<(PfnRange, bool), AllocError> {
         if request.frames == PAGEBLOCK_FRAMES as u64 && !request.restricted {
             for &zone in request.zones() {
-                let start = self.alloc_pageblock(zone);
-                if let Some(range) =
-                    start.and_then(|start| PfnRange::with_len(start, request.frames))
+                if let Some((start, is_zero)) = self.alloc_pageblock(zone)
+                    && let Some(range) = PfnRange::with_len(start, request.frames)
                 {
-                    return Ok(range);
+                    return Ok((range, is_zero));
                 }
                 if !self.call().looks_exhausted(zone) {
                     break;
@@ -44,7 +47,7 @@ impl<P: Platform> Frames<P> {
 }
 
 impl<'f, P: Platform> CallContext<'f, P> {
-    fn search_blocks(&self, step: SearchStep, request: &AllocRequest) -> Option<PfnRange> {
+    fn search_blocks(&self, step: SearchStep, request: &AllocRequest) -> Option<(PfnRange, bool)> {
         let blocks = usize::try_from(request.frames.div_ceil(PAGEBLOCK_FRAMES as u64)).ok()?;
         let run = self.claim_run_of(step, request, blocks).or_else(|| {
             // Publish hinted pageblocks that are divided although all their frames are free, and
@@ -52,7 +55,7 @@ impl<'f, P: Platform> CallContext<'f, P> {
             let more = blocks > 1 && self.coalesce_hinted(step);
             if more { self.claim_run_of(step, request, blocks) } else { None }
         })?;
-        self.hand_out_run(run, request)
+        Some((self.hand_out_run(run, request)?, run.is_zero))
     }
 
     fn claim_run_of(
@@ -63,8 +66,9 @@ impl<'f, P: Platform> CallContext<'f, P> {
     ) -> Option<Run<'f>> {
         match blocks {
             1 => {
-                let block = self.claim_one(step, request)?;
-                Some(Run { section: block.section(), first_bit: block.bit(), blocks })
+                let (block, zeroed) = self.claim_one(step, request)?;
+                let is_zero = zeroed.has_all(block.mask());
+                Some(Run { section: block.section(), first_bit: block.bit(), blocks, is_zero })
             }
             _ if blocks <= SECTION_PAGEBLOCKS => self.find_section(step, request, |section| {
                 self.claim_run(section, step.zone, request, blocks)

@@ -20,7 +20,7 @@ use crate::frames::CallContext;
 use crate::invariant::OrRecordViolation;
 use crate::platform::Platform;
 use crate::sync::{mutant, sequential};
-use crate::words::{Block, SectionRef};
+use crate::words::{Block, SectionRef, Zeroed};
 
 impl<P: Platform> CallContext<'_, P> {
     /// Claims the free pageblocks among `wanted`, which so are no longer reported. Returns the claimed
@@ -39,16 +39,27 @@ impl<P: Platform> CallContext<'_, P> {
         self.take_back_stale(section, section.claim_any(wanted))
     }
 
-    /// Claims all pageblocks of `wanted`, or none. Returns whether it has claimed them.
-    pub(crate) fn claim_all(&self, section: SectionRef<'_>, wanted: u64) -> bool {
-        if !section.claim_all(wanted) {
-            return false;
-        }
+    /// Claims all pageblocks of `wanted`, or none. If it has claimed them, returns which of them are
+    /// zero.
+    pub(crate) fn claim_all(&self, section: SectionRef<'_>, wanted: u64) -> Option<Zeroed> {
+        let zeroed = section.claim_all(wanted)?;
         let owned = self.take_back_stale(section, wanted);
         if owned != wanted && owned != 0 {
-            self.publish_blocks(section, owned);
+            self.put_back_blocks(section, owned, zeroed);
         }
-        owned == wanted
+        (owned == wanted).then_some(zeroed)
+    }
+
+    /// Publishes pageblocks again that the caller has claimed and not written to. `zeroed` is what the
+    /// claim has returned.
+    pub(in crate::frames) fn put_back_blocks(
+        &self,
+        section: SectionRef<'_>,
+        blocks: u64,
+        zeroed: Zeroed,
+    ) {
+        section.mark_zeroed(zeroed.among(blocks));
+        self.publish_blocks(section, blocks);
     }
 
     /// Takes back those pageblocks of `claimed` whose block states are stale. Returns the

@@ -60,7 +60,7 @@ impl Setup {
 
     fn claim_section(&self, found: SectionId, node_number: usize) -> bool {
         let section = self.directory.section(found).unwrap();
-        if !section.claim_all(1) {
+        if section.claim_all(1).is_none() {
             self.directory.clear_section_bit(FREE, found);
             if section.available(FREE) != 0 {
                 self.directory.set_path(FREE, found);
@@ -80,7 +80,7 @@ impl Setup {
     /// does. Returns false if the section is not free.
     pub(super) fn move_to(&self, n: u64, node_number: usize) -> bool {
         let section = self.directory.section(id(n)).unwrap();
-        if !section.claim_all(1) {
+        if section.claim_all(1).is_none() {
             return false;
         }
         section.online.fetch_and(!1, Ordering::AcqRel);

@@ -7,6 +7,7 @@ mod report_delays;
 mod slow_host;
 mod step_cost;
 mod which_memory;
+mod zeroed;
 
 use hotmem::report::{Batch, Reporter, ReporterError, ReporterSettings, Step};
 use hotmem::{
