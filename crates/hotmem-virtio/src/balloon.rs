@@ -44,7 +44,7 @@ pub use engine::EngineMemory;
 pub use features::{Features, Poison};
 pub use frame_list::{FrameList, FrameNumbers, NotListed};
 pub use memory::{DeflateRequest, Memory, Obstacle, Reason};
-pub use message::{Message, Ranges};
+pub use message::{Answer, Message, Ranges};
 pub use queues::{Queue, QueueMissing, QueueNumbering, Queues};
 #[cfg(feature = "virtio-drivers")]
 pub use start::{BalloonOptions, InitError};

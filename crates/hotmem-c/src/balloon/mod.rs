@@ -33,7 +33,9 @@ use crate::virtio_mem::{
 use ::hotmem::report::ReporterSettings;
 use ::hotmem::{Bytes, Migration};
 use core::time::Duration;
-use hotmem_virtio::balloon::{Action, Driver, EngineMemory, Features, Memory, Queue, Status, Step};
+use hotmem_virtio::balloon::{
+    Action, Answer, Driver, EngineMemory, Features, Memory, Queue, Status, Step,
+};
 use message::{queue_number, write_message};
 
 struct Device {
@@ -146,7 +148,7 @@ pub unsafe extern "C" fn hotmem_balloon_step(
             HOTMEM_QUEUE_NONE => None,
             number => {
                 let queue = usize::try_from(number).ok().and_then(|index| Queue::ALL.get(index));
-                Some(*queue.ok_or(Error(HOTMEM_EINVAL))?)
+                Some(Answer::from(*queue.ok_or(Error(HOTMEM_EINVAL))?))
             }
         };
         let Device { driver, memory, .. } = &mut *device;

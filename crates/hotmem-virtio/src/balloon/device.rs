@@ -3,7 +3,7 @@
 use super::config::RawConfig;
 use super::driver::Driver;
 use super::memory::Memory;
-use super::message::{Message, Ranges};
+use super::message::{Answer, Message, Ranges};
 use super::queues::{Queue, Queues};
 use super::set_up::{
     AllQueues, COMMAND, FRAME_NUMBERS, MESSAGES_SIZE, ReportQueue, STATISTICS, ShortQueue, lay_out,
@@ -302,16 +302,15 @@ impl<T: Transport> Device<T> {
         }
     }
 
-    /// Takes a used buffer off a queue. Returns the queue, or `None` if the device has used no
-    /// buffer.
-    fn take_used(&mut self) -> Option<Queue> {
+    /// Takes a used buffer off a queue, or returns `None` if the device has used no buffer.
+    fn take_used(&mut self) -> Option<Answer> {
         for queue in Queue::ALL {
             let popped = match self.short_queues.get_mut(queue as usize) {
                 Some(short) => short.pop(),
                 None => self.reports.pop(),
             };
             match popped {
-                Ok(Some(Used { .. })) => return Some(queue),
+                Ok(Some(Used { written, .. })) => return Some(Answer { queue, written }),
                 Ok(None) => {}
                 Err(error) => {
                     self.queue_error.get_or_insert(error);

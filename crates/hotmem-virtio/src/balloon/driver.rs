@@ -7,7 +7,7 @@ use super::hints::Hints;
 use super::in_flight::DeviceLimits;
 use super::inflation::Inflation;
 use super::memory::Memory;
-use super::message::Ranges;
+use super::message::{Answer, Ranges};
 use super::queues::Queue;
 use super::reports::Reports;
 use super::statistics_sender::StatisticsSender;
@@ -20,15 +20,15 @@ use core::time::Duration;
 ///
 /// ```
 /// use core::time::Duration;
-/// use hotmem_virtio::balloon::{Action, Driver, Memory, Message, Queue, RawConfig, Step};
+/// use hotmem_virtio::balloon::{Action, Answer, Driver, Memory, Message, RawConfig, Step};
 ///
 /// trait Device {
 ///     fn config(&self) -> RawConfig;
 ///     fn set_actual(&mut self, frames: u32);
 ///     /// Puts the request on its queue.
 ///     fn send(&mut self, message: Message);
-///     /// Takes a used buffer off a queue, and returns the queue.
-///     fn used(&mut self) -> Option<Queue>;
+///     /// Takes a used buffer off a queue, and returns the queue and the number of written bytes.
+///     fn used(&mut self) -> Option<Answer>;
 /// }
 ///
 /// /// Call this when the device interrupts and when memory was freed. If the last call returned
@@ -162,22 +162,22 @@ impl Driver {
         self.failure
     }
 
-    /// Decides what to do next. `used` is a queue on which the device has used the outstanding
+    /// Decides what to do next. `used` says on which queue the device has used the outstanding
     /// buffer. Cost: one or two calls of [`Memory`].
     pub fn step<M: Memory>(
         &mut self,
         now: Duration,
         config: &RawConfig,
-        used: Option<Queue>,
+        used: Option<Answer>,
         memory: &mut M,
     ) -> Step {
         if core::mem::take(&mut self.is_new) {
             memory.device_reset();
         }
-        if let Some(queue) = used
-            && !self.handle_answer(queue, memory)
+        if let Some(answer) = used
+            && !self.handle_answer(answer, memory)
         {
-            self.fail(Failure::Stray(queue));
+            self.fail(Failure::Stray(answer.queue));
         }
         if let Some(failure) = self.failure {
             return Step::Ready(Err(failure));
@@ -218,15 +218,19 @@ impl Driver {
         }
     }
 
-    /// Handles an answer of the device on `queue`. Returns whether a request was outstanding there.
-    fn handle_answer<M: Memory>(&mut self, queue: Queue, memory: &mut M) -> bool {
+    /// Handles an answer of the device. Returns whether a request was outstanding on its queue.
+    fn handle_answer<M: Memory>(&mut self, answer: Answer, memory: &mut M) -> bool {
         let counters = &mut self.counters;
-        match queue {
+        match answer.queue {
             Queue::Inflate => self.inflation.handle_answer(true, memory, counters),
             Queue::Deflate => self.inflation.handle_answer(false, memory, counters),
             Queue::Statistics => self.statistics_sender.handle_answer(),
             Queue::Hints => self.hints.handle_answer(memory, counters),
-            Queue::Reports => self.reports.handle_answer(memory, counters),
+            Queue::Reports => {
+                let has_length = self.features.contains(Features::DEVICE_INIT_REPORTED);
+                let initialised_bytes = if has_length { answer.written } else { 0 };
+                self.reports.handle_answer(initialised_bytes, memory, counters)
+            }
         }
     }
 

@@ -34,6 +34,8 @@ pub struct EngineMemory<'f, P: Platform> {
     frames: &'f Frames<P>,
     reporter: Option<Reporter<'f, P>>,
     sent_batch: Option<Batch>,
+    /// What memory of a report contains that the device has initialised.
+    initialised_contents: Contents,
     balloon: LentMemory<'f, P>,
     hints: LentMemory<'f, P>,
     /// The hint that the device has not answered yet.
@@ -68,6 +70,7 @@ impl<'f, P: Platform> EngineMemory<'f, P> {
             frames,
             reporter: None,
             sent_batch: None,
+            initialised_contents: Contents::Undefined,
             balloon: LentMemory::new(frames),
             hints: LentMemory::new(frames),
             outstanding_hint: PfnRange::EMPTY,
@@ -100,6 +103,10 @@ impl<'f, P: Platform> EngineMemory<'f, P> {
             }
             _ => Contents::Undefined,
         };
+        self.initialised_contents = Contents::Filled(match contents {
+            Contents::Filled(value) => value,
+            Contents::Undefined => 0,
+        });
         let mut reporter = Reporter::new(self.frames, settings, contents)?;
         reporter.reset();
         self.reporter = Some(reporter);
@@ -310,9 +317,14 @@ impl<P: Platform> Memory for EngineMemory<'_, P> {
         }
     }
 
-    fn report_answered(&mut self) {
+    fn report_answered(&mut self, initialised: u64) {
+        let contents = self.initialised_contents;
         if let (Some(reporter), Some(batch)) = (&mut self.reporter, self.sent_batch.take()) {
-            reporter.reported(batch);
+            let mut frames_before = 0;
+            reporter.reported_as(batch, |pageblock| {
+                frames_before += pageblock.frames();
+                if frames_before <= initialised { contents } else { Contents::Undefined }
+            });
         }
     }
 

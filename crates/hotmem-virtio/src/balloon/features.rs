@@ -20,6 +20,11 @@ bitflags! {
         const PAGE_POISON = 1 << 4;
         /// The device has a queue for free page reports.
         const PAGE_REPORTING = 1 << 5;
+        /// The device says how much of a report it has initialised, by the number of bytes that it has
+        /// used: with the poison value if `PAGE_POISON` is negotiated, otherwise with zeroes. Proposed
+        /// for the specification as `VIRTIO_BALLOON_F_DEVICE_INIT_REPORTED`. A kernel wants it only if it
+        /// trusts the host.
+        const DEVICE_INIT_REPORTED = 1 << 6;
         /// The device follows version 1 of the specification or later.
         const VERSION_1 = 1 << 32;
         /// The device needs the barriers for a device of the platform, not only those for one that
@@ -69,12 +74,16 @@ impl Features {
     pub fn accepted(offered: Features, wanted: Features, poison: Poison) -> Features {
         let always = Features::MUST_TELL_HOST | Features::VERSION_1 | Features::ORDER_PLATFORM;
         let accepted = offered & ((wanted - Features::PAGE_POISON) | always);
-        match poison {
+        let accepted = match poison {
             Poison::None => accepted,
             Poison::Filled(_) if offered.contains(Features::PAGE_POISON) => {
                 accepted | Features::PAGE_POISON
             }
             Poison::Filled(_) => accepted - Features::PAGE_REPORTING - Features::FREE_PAGE_HINT,
+        };
+        match accepted.contains(Features::PAGE_REPORTING) {
+            true => accepted,
+            false => accepted - Features::DEVICE_INIT_REPORTED,
         }
     }
 
@@ -117,15 +126,25 @@ mod tests {
 
     #[test]
     fn a_device_that_does_not_know_the_poison_gets_no_free_memory() {
-        for bits in 0..64 {
+        for bits in 0..128 {
             let offered = Features::from_bits_truncate(bits) | Features::VERSION_1;
             let accepted = Features::accepted(offered, Features::all(), Poison::Filled(0xaa));
             assert!(offered.contains(accepted));
-            let free = Features::PAGE_REPORTING | Features::FREE_PAGE_HINT;
+            let free = Features::PAGE_REPORTING
+                | Features::FREE_PAGE_HINT
+                | Features::DEVICE_INIT_REPORTED;
             let has_page_poison = offered.contains(Features::PAGE_POISON);
             assert_eq!(
-                accepted & free,
-                if has_page_poison { offered & free } else { Features::empty() }
+                accepted & (free - Features::DEVICE_INIT_REPORTED),
+                if has_page_poison {
+                    offered & (free - Features::DEVICE_INIT_REPORTED)
+                } else {
+                    Features::empty()
+                }
+            );
+            assert!(
+                !accepted.contains(Features::DEVICE_INIT_REPORTED)
+                    || accepted.contains(Features::PAGE_REPORTING)
             );
             assert_eq!(accepted - free, offered - free);
         }

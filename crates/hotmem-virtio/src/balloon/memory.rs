@@ -62,8 +62,13 @@ pub trait Memory {
         Progress::Idle
     }
 
-    /// Ends the last report, which the host has taken. Its memory may be used again.
-    fn report_answered(&mut self) {}
+    /// Ends the last report, which the host has taken. Its memory may be used again. The device says that
+    /// the first `initialised` frames of the report, in the order of its ranges, hold the poison value if
+    /// `PAGE_POISON` is negotiated, and otherwise zeroes. `initialised` is 0 unless
+    /// `DEVICE_INIT_REPORTED` is negotiated.
+    fn report_answered(&mut self, initialised: u64) {
+        let _ = initialised;
+    }
 
     /// Takes free memory out of use, to hint it. Returns `None` if no more memory can be hinted.
     /// The memory should stay out of use until [`release_hints`](Memory::release_hints) is called,

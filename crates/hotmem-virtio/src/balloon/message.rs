@@ -27,6 +27,23 @@ pub enum Message {
     Report(Ranges),
 }
 
+/// An answer of the device: it has used the outstanding buffer of a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// The queue.
+    pub queue: Queue,
+    /// The number of bytes that the device reports as written to the buffer. It means something for a
+    /// report, if `DEVICE_INIT_REPORTED` is negotiated.
+    pub written: u32,
+}
+
+/// An answer by which the device reports no written bytes.
+impl From<Queue> for Answer {
+    fn from(queue: Queue) -> Answer {
+        Answer { queue, written: 0 }
+    }
+}
+
 /// The ranges of one report.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Ranges {

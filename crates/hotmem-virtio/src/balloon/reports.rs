@@ -7,6 +7,7 @@ use super::queues::Queue;
 use super::status::{Counters, Failure};
 use super::step::{Action, Step};
 use core::time::Duration;
+use hotmem::geometry::FRAME_SIZE;
 use hotmem::{PfnRange, Progress};
 
 /// The state of reports: the number of frames in the report that is with the device.
@@ -20,16 +21,21 @@ impl Reports {
         self.in_flight.is_some_and(|sent| sent.is_overdue())
     }
 
-    /// Handles an answer of the device. Returns whether a report was outstanding.
+    /// Handles an answer of the device, which has initialised the first `initialised_bytes` of the report.
+    /// Returns whether a report was outstanding.
     pub(super) fn handle_answer<M: Memory>(
         &mut self,
+        initialised_bytes: u32,
         memory: &mut M,
         counters: &mut Counters,
     ) -> bool {
         let Some(InFlight { request: frames, .. }) = self.in_flight.take() else { return false };
         counters.reports = counters.reports.wrapping_add(1);
         counters.reported_frames = counters.reported_frames.wrapping_add(frames);
-        memory.report_answered();
+        // A frame of which the device has initialised a part is not initialised. The queue refuses more
+        // bytes than the report has; a kernel's own queue may not.
+        let initialised = u64::from(initialised_bytes) / FRAME_SIZE;
+        memory.report_answered(if initialised <= frames { initialised } else { 0 });
         true
     }
 

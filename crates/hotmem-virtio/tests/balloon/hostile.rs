@@ -3,7 +3,7 @@
 use crate::memory::{Frame, TestMemory};
 use core::time::Duration;
 use hotmem_virtio::balloon::{
-    Action, DeflateRequest, Driver, Features, FrameList, Memory, Message, Obstacle, Queue,
+    Action, Answer, DeflateRequest, Driver, Features, FrameList, Memory, Message, Obstacle, Queue,
     RawConfig, Reason, Step,
 };
 use std::collections::BTreeSet;
@@ -68,7 +68,9 @@ pub(crate) fn run_script(script: &[u8]) {
             }
             !is_answered
         });
-        let step = driver.step(now, &config, answered_queue, &mut memory);
+        let written = script.number() as u32;
+        let answer = answered_queue.map(|queue| Answer { queue, written });
+        let step = driver.step(now, &config, answer, &mut memory);
         working_steps = if step == Step::Working { working_steps + 1 } else { 0 };
         assert!(working_steps <= 100, "the driver does not wait: {driver:?}");
         match step {

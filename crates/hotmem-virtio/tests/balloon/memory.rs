@@ -40,6 +40,8 @@ pub(crate) struct TestMemory {
     /// The time before which nothing is reported.
     pub(crate) report_from: Duration,
     pub(crate) statistics: MemoryStatistics,
+    /// For each answered report, how many of its first frames the device has initialised.
+    pub(crate) initialised: Vec<u64>,
     /// The ranges of the report that is with the device.
     reporting: Vec<PfnRange>,
     deflating: Vec<PfnRange>,
@@ -62,6 +64,7 @@ impl TestMemory {
             max_report_ranges: Ranges::MAX_LEN,
             report_from: Duration::MAX,
             statistics: MemoryStatistics::default().with(Statistic::Free, 1),
+            initialised: Vec::new(),
             reporting: Vec::new(),
             deflating: Vec::new(),
             outstanding_hint: None,
@@ -192,7 +195,8 @@ impl Memory for TestMemory {
         Progress::Ready(Ranges::new(&self.reporting).unwrap())
     }
 
-    fn report_answered(&mut self) {
+    fn report_answered(&mut self, initialised: u64) {
+        self.initialised.push(initialised);
         for range in std::mem::take(&mut self.reporting) {
             self.change_frames(range, &[Frame::Reporting], Frame::Reported);
         }

@@ -42,6 +42,28 @@ fn a_report_has_at_most_the_number_of_ranges_that_the_device_allows() {
 }
 
 #[test]
+fn the_memory_manager_learns_how_much_of_a_report_the_device_has_initialised() {
+    let all = Features::PAGE_REPORTING | Features::DEVICE_INIT_REPORTED;
+    // Each report has 32 ranges of 2 MiB.
+    let report = 32 * 512;
+    for (features, written, initialised) in [
+        (all, 0, 0),
+        (all, 4095, 0),
+        (all, 5 * 4096 + 1, 5),
+        (all, report * 4096, u64::from(report)),
+        // More than the report has: impossible.
+        (all, report * 4096 + 4096, 0),
+        (Features::PAGE_REPORTING, 5 * 4096, 0),
+    ] {
+        let mut setup = Setup::new(features, 0, TestMemory::new(0, 64 * 512));
+        setup.memory.report_from = Duration::ZERO;
+        setup.written = written;
+        setup.poll();
+        assert_eq!(setup.memory.initialised, [initialised; 2], "{written} bytes");
+    }
+}
+
+#[test]
 fn an_idle_reporter_sets_no_timer() {
     let mut setup = setup();
     setup.poll();

@@ -3,7 +3,7 @@
 use crate::device::Device;
 use crate::memory::{Frame, TestMemory};
 use core::time::Duration;
-use hotmem_virtio::balloon::{Action, Driver, Features, Message, Queue, Status, Step};
+use hotmem_virtio::balloon::{Action, Answer, Driver, Features, Message, Queue, Status, Step};
 
 pub(crate) const MS: Duration = Duration::from_millis(1);
 
@@ -14,6 +14,8 @@ pub(crate) struct Setup {
     pub(crate) now: Duration,
     /// The queue whose answer the driver gets at its next step.
     pub(crate) answered_queue: Option<Queue>,
+    /// The number of bytes that the device reports as written in each answer.
+    pub(crate) written: u32,
 }
 
 /// The maximal number of steps between two waits.
@@ -23,14 +25,22 @@ impl Setup {
     pub(crate) fn new(features: Features, target: u32, memory: TestMemory) -> Setup {
         let device = Device::new(target);
         let driver = Driver::new(features, &device.config);
-        Setup { device, driver, memory, now: Duration::from_secs(1), answered_queue: None }
+        Setup {
+            device,
+            driver,
+            memory,
+            now: Duration::from_secs(1),
+            answered_queue: None,
+            written: 0,
+        }
     }
 
     /// Steps the driver, and carries out the result.
     pub(crate) fn step(&mut self) -> Step {
         let config = self.device.config;
-        let step =
-            self.driver.step(self.now, &config, self.answered_queue.take(), &mut self.memory);
+        let written = self.written;
+        let answer = self.answered_queue.take().map(|queue| Answer { queue, written });
+        let step = self.driver.step(self.now, &config, answer, &mut self.memory);
         match step {
             Step::Ready(Ok(Action::Send(message))) => {
                 self.check(&message);

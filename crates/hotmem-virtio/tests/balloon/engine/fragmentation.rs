@@ -44,7 +44,7 @@ impl<'f> LargeGuest<'f> {
                         self.hinted_frames += range.frames();
                     }
                     self.requests += 1;
-                    answered = Some(message.queue());
+                    answered = Some(message.queue().into());
                 }
                 Step::Ready(Ok(Action::SetActual(_))) | Step::Working => {}
                 Step::Pending(until) if until <= end => self.now = until,

@@ -59,6 +59,45 @@ fn only_reported_memory_is_marked_for_every_batch_size() {
 }
 
 #[test]
+fn pageblocks_that_the_host_has_initialised_as_a_whole_are_zero_when_they_are_allocated() {
+    const PAGEBLOCK_BYTES: u32 = 2 << 20;
+    for (initialised_bytes, zeroed_pageblocks) in
+        [(0, 0), (PAGEBLOCK_BYTES - 1, 0), (PAGEBLOCK_BYTES, 1), (3 * PAGEBLOCK_BYTES + 4096, 3)]
+    {
+        let machine = Machine::new();
+        let _hotplug = machine.boot();
+        let mut guest = Guest::new(&machine, FEATURES, settings_that_keep_none_free());
+        guest.initialised_bytes = initialised_bytes;
+        // One report takes all memory.
+        guest.memory.reporter().unwrap().settings.reporting_divisor = 1;
+        guest.run(Duration::from_secs(2));
+        let reports = guest.driver.counters().reports;
+        while machine.frames.counts().free_whole > 0 {
+            guest.allocate(PAGEBLOCK_FRAMES);
+        }
+        assert_eq!(guest.zeroed_frames, reports * zeroed_pageblocks * PAGEBLOCK_FRAMES);
+        // The kernel has written to the memory, so it is not zero any more.
+        while !guest.tagged_allocations.is_empty() {
+            guest.free(0);
+        }
+        (0..10).for_each(|_| guest.allocate(PAGEBLOCK_FRAMES));
+        assert_eq!(guest.zeroed_frames, reports * zeroed_pageblocks * PAGEBLOCK_FRAMES);
+        guest.check();
+    }
+}
+
+#[test]
+fn lengths_of_answers_mean_nothing_without_their_feature() {
+    let machine = Machine::new();
+    let _hotplug = machine.boot();
+    let mut guest = Guest::new(&machine, Features::PAGE_REPORTING, settings_that_keep_none_free());
+    guest.initialised_bytes = u32::MAX;
+    guest.run(Duration::from_secs(2));
+    (0..10).for_each(|_| guest.allocate(PAGEBLOCK_FRAMES));
+    assert_eq!(guest.zeroed_frames, 0);
+}
+
+#[test]
 fn a_device_that_does_not_answer_is_reset_and_its_memory_is_free() {
     for queue in [Queue::Reports, Queue::Inflate, Queue::Hints] {
         let machine = Machine::new();

@@ -14,7 +14,8 @@ use hotmem::{
 use hotmem_testkit::Validated as _;
 use hotmem_testkit::{boot, plug, range};
 use hotmem_virtio::balloon::{
-    Action, Driver, EngineMemory, Features, Memory, Message, Poison, Queue, Status, Step,
+    Action, Answer, Driver, EngineMemory, Features, Memory, Message, Poison, Queue, Ranges, Status,
+    Step,
 };
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -30,7 +31,9 @@ struct Machine {
 
 impl Machine {
     fn new() -> Machine {
-        Machine { frames: Frames::new(OneCpu), memory: hotmem_testkit::Memory::new(SIZE >> 12) }
+        let frames = Frames::new(OneCpu);
+        frames.keep_zero_marks();
+        Machine { frames, memory: hotmem_testkit::Memory::new(SIZE >> 12) }
     }
 
     fn boot(&self) -> Hotplug<'_, OneCpu> {
@@ -61,6 +64,12 @@ struct Guest<'f> {
     last_tag: u64,
     /// The value that the host writes to reported memory.
     host_value: u64,
+    /// The report that the device has not answered yet.
+    outstanding_report: Option<Ranges>,
+    /// The number of bytes that the host initialises of the next reports, at most.
+    initialised_bytes: u32,
+    /// The number of frames that the engine has said to be zero when they were allocated.
+    zeroed_frames: u64,
     /// Memory that a device of the guest may access, so that the host must not have it.
     pins: Vec<PfnRange>,
 }
@@ -93,6 +102,9 @@ impl<'f> Guest<'f> {
             tagged_allocations: Vec::new(),
             last_tag: 0,
             host_value: u64::MAX,
+            outstanding_report: None,
+            initialised_bytes: 0,
+            zeroed_frames: 0,
             pins: Vec::new(),
         }
     }
@@ -134,11 +146,14 @@ impl<'f> Guest<'f> {
 
     fn step(&mut self) -> Step {
         let config = self.device.config;
-        let step =
-            self.driver.step(self.now, &config, self.answered_queue.take(), &mut self.memory);
+        let answer = self.answered_queue.take().map(|queue| self.answer(queue));
+        let step = self.driver.step(self.now, &config, answer, &mut self.memory);
         match step {
             Step::Ready(Ok(Action::Send(message))) => {
                 self.overwrite(&message);
+                if let Message::Report(ranges) = message {
+                    self.outstanding_report = Some(ranges);
+                }
                 self.device.send(message);
             }
             Step::Ready(Ok(Action::SetActual(frames))) => self.device.actual_pages = frames,
@@ -147,6 +162,20 @@ impl<'f> Guest<'f> {
         // The host may write until it answers.
         self.device.unanswered.iter().for_each(|message| self.overwrite(message));
         step
+    }
+
+    /// Returns the device's answer on a queue. If it ends a report, the host initialises the report's
+    /// first bytes before, and says so. All other bytes keep what the host has written.
+    fn answer(&mut self, queue: Queue) -> Answer {
+        let report = if queue == Queue::Reports { self.outstanding_report.take() } else { None };
+        let mut written = 0;
+        for range in report.iter().flat_map(Ranges::as_slice) {
+            let left = (self.initialised_bytes - written).min(range.frames() as u32 * 4096);
+            let whole = PfnRange::with_len(range.start(), u64::from(left / 4096)).unwrap();
+            self.machine.write(whole, |_| 0);
+            written += left;
+        }
+        Answer { queue, written }
     }
 
     /// Steps the driver and answers its requests, until `time` has passed or the driver is idle.
@@ -194,13 +223,23 @@ impl<'f> Guest<'f> {
         let target = self.device.config.num_pages;
         self.memory.device_reset();
         self.device = Device::new(target);
+        self.outstanding_report = None;
         self.driver = Driver::new(FEATURES, &self.device.config);
         self.answered_queue = None;
     }
 
     fn allocate(&mut self, frames: u64) {
-        let allocation = self.machine.frames.alloc(AllocRequest::frames(frames).movable());
-        let Ok(range) = allocation.map(Allocation::into_raw) else { return };
+        let request = AllocRequest::frames(frames).movable();
+        let Ok((allocation, contents)) = self.machine.frames.alloc_with_contents(request) else {
+            return;
+        };
+        let range = Allocation::into_raw(allocation);
+        if contents == Contents::Filled(0) {
+            self.zeroed_frames += range.frames();
+            let mut words =
+                (range.start().number()..range.end().number()).map(|pfn| self.machine.read(pfn));
+            assert!(words.all(|word| word == 0), "{range} is not zero");
+        }
         self.last_tag += 1;
         let tag = self.last_tag << 32;
         self.machine.write(range, |pfn| tag | pfn);

@@ -24,6 +24,8 @@ enum Event {
     Pin(u64, u64),
     /// The kernel unpins all memory.
     Unpin,
+    /// The host initialises this number of bytes of the next reports, at most.
+    Initialise(u32),
     Reset,
 }
 
@@ -42,6 +44,7 @@ fn event() -> impl Strategy<Value = Event> {
         2 => (0..SIZE / 4096, prop_oneof![1..4u64, 500..40_000u64])
             .prop_map(|(first, len)| Event::Pin(first, len)),
         1 => Just(Event::Unpin),
+        1 => prop_oneof![Just(0), any::<u32>(), 0..100_000_000u32].prop_map(Event::Initialise),
         1 => Just(Event::Reset),
     ]
 }
@@ -82,6 +85,7 @@ proptest! {
                     guest.pin(&mut hotplug, range(first, len.min(SIZE / 4096 - first)));
                 }
                 Event::Unpin => guest.unpin_all(&mut hotplug),
+                Event::Initialise(bytes) => guest.initialised_bytes = bytes,
                 Event::Reset => guest.reset(),
             }
         }
