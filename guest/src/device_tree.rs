@@ -6,6 +6,7 @@
 //! | `device_tree/early.rs` | the devices by which the kernel reports errors of the tree |
 //! | `device_tree/pci.rs` | the host bridge of PCI |
 //! | `device_tree/gic.rs` | the interrupt controller |
+//! | `device_tree/no_map.rs` | memory that must not be mapped |
 //! | `device_tree/node.rs` | nodes and their properties |
 //! | `device_tree/error.rs` | the errors |
 //!
@@ -15,6 +16,7 @@
 mod early;
 mod error;
 mod gic;
+mod no_map;
 mod node;
 mod pci;
 #[cfg(test)]
@@ -41,15 +43,21 @@ pub const MAX_RANGES: usize = 32;
 /// The maximal number of CPUs. The others are counted, and not used.
 pub const MAX_CPUS: usize = 64;
 
+/// Ranges of memory.
+pub type Ranges = FixedList<Range, MAX_RANGES>;
+
 /// The description of a machine.
 #[derive(Clone, Debug)]
 pub struct DeviceTree<'t> {
     /// The kernel's command line, without the zero at its end.
     pub command_line: &'t [u8],
-    /// The RAM.
-    pub ram: FixedList<Range, MAX_RANGES>,
+    /// The RAM, without [`not_mapped`](Self::not_mapped).
+    pub ram: Ranges,
     /// The parts of RAM that the kernel must not use. The tree is one of them.
-    pub in_use: FixedList<Range, MAX_RANGES>,
+    pub in_use: Ranges,
+    /// The pages of 2 MiB with memory that the kernel must not map: another program owns it, such as
+    /// firmware in a more privileged mode.
+    pub not_mapped: Ranges,
     /// The number of CPUs that can be started.
     pub cpu_count: u32,
     /// The numbers by which these CPUs are started, the first [`MAX_CPUS`] of them.
@@ -70,6 +78,7 @@ impl<'t> DeviceTree<'t> {
             command_line: &[],
             ram: FixedList::empty(Range::EMPTY),
             in_use: FixedList::empty(Range::EMPTY),
+            not_mapped: FixedList::empty(Range::EMPTY),
             cpu_count: 0,
             cpu_ids: FixedList::empty(0),
             pci: None,
@@ -83,6 +92,7 @@ impl<'t> DeviceTree<'t> {
             tree.add_in_use(range.ok_or(malformed)?)?;
         }
         walk(blob, &mut |node| tree.read_node(node))?;
+        tree.ram = no_map::cut(&tree.ram, &tree.not_mapped)?;
         if tree.ram.iter().all(|range| range.len == 0) { Err(TreeError::NoRam) } else { Ok(tree) }
     }
 
@@ -96,7 +106,14 @@ impl<'t> DeviceTree<'t> {
                 self.ram.push(range).map_err(|full| TreeError::too_many("ranges of RAM", full))
             })?,
             ("reserved-memory", _) if node.is_enabled()? => {
-                node.each_range(|range| self.add_in_use(range))?;
+                let is_mapped = node.property("no-map")?.is_none();
+                node.each_range(|range| match is_mapped {
+                    true => self.add_in_use(range),
+                    false => {
+                        let added = self.not_mapped.push(no_map::pages_touched_by(range));
+                        added.map_err(|full| TreeError::too_many("ranges without a mapping", full))
+                    }
+                })?;
             }
             ("cpus", "cpu") if node.is_enabled()? => {
                 self.cpu_count = self.cpu_count.saturating_add(1);

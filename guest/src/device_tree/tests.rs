@@ -77,6 +77,55 @@ fn the_machine_of_qemu_is_described() {
     assert_eq!(EarlyDevices::find(&words), early);
 }
 
+/// Returns a tree whose RAM is 256 MiB from 1 GiB on, and that forbids mappings of these ranges.
+fn with_no_map(ranges: &[u32]) -> Blob {
+    let mut blob = Blob::default();
+    blob.begin("").number("#address-cells", 1).number("#size-cells", 1);
+    blob.begin("memory@40000000").property("reg", &cells(&[0x4000_0000, 0x1000_0000])).end();
+    blob.begin("reserved-memory").number("#address-cells", 1).number("#size-cells", 1);
+    blob.begin("firmware").property("no-map", &[]).property("reg", &cells(ranges)).end();
+    blob.end().end();
+    blob
+}
+
+#[test]
+fn memory_that_must_not_be_mapped_is_no_ram() {
+    const START: u64 = 0x4000_0000;
+    const END: u64 = 0x5000_0000;
+    const PAGE: u64 = 2 << 20;
+    for (hidden, ram) in [
+        // At the start, as OpenSBI's, and at the end.
+        (&[0x4000_0000, 0x4_0000][..], &[(START + PAGE, END)][..]),
+        (&[0x4fff_f000, 0x1000], &[(START, END - PAGE)]),
+        // Two ranges within, one of them across two pages.
+        (
+            &[0x4020_1000, 0x1000, 0x47ff_f000, 0x2000],
+            &[
+                (START, START + PAGE),
+                (START + 2 * PAGE, 0x4800_0000 - PAGE),
+                (0x4800_0000 + PAGE, END),
+            ],
+        ),
+        // Beside the RAM.
+        (&[0x5000_0000, 0x1000], &[(START, END)]),
+        (&[0x3fff_f000, 0x1000], &[(START, END)]),
+    ] {
+        let words = with_no_map(hidden).words();
+        let tree = read(&words).unwrap();
+        let found: Vec<_> = tree.ram.iter().map(|ram| (ram.start, ram.start + ram.len)).collect();
+        assert_eq!(found, ram, "{hidden:x?}");
+        // It needs no reservation, because no table lists it as RAM.
+        assert_eq!(tree.in_use.len(), 1);
+        assert_eq!(tree.not_mapped.len(), hidden.len() / 2);
+    }
+}
+
+#[test]
+fn a_tree_whose_ram_must_not_be_mapped_has_no_ram() {
+    let words = with_no_map(&[0x4000_0000, 0x1000_0000]).words();
+    assert_eq!(read(&words).unwrap_err(), TreeError::NoRam);
+}
+
 #[test]
 fn the_console_is_found_although_a_later_node_is_malformed() {
     let words = virt().replacing("bus-range", &cells(&[3, 2])).words();

@@ -7,10 +7,12 @@ use super::this_cpu::ThisCpu;
 use crate::arch::{image, paging};
 use core::fmt;
 use core::ops::Range;
+use hotmem::geometry::PAGEBLOCK_FRAMES;
 use hotmem::{BootError, BootMap, BootRange, Bytes, Hotplug, Pfn, PfnRange};
 use hotmem_directmap::Caching;
 use hotmem_guest::memory_map::MemoryMapEntry;
 use hotmem_guest::pvh::PhysicalMemory;
+use hotmem_pgtable::target::{NativeFault, Stopped};
 
 /// The maximal number of entries of a memory map.
 pub(crate) const MAX_ENTRIES: usize = 128;
@@ -37,6 +39,8 @@ pub(crate) struct LoaderMap<'a> {
     pub(crate) entries: &'a [MemoryMapEntry],
     /// The parts of RAM that the loader uses: modules, or the device tree and what it reserves.
     pub(crate) in_use: &'a [MemoryMapEntry],
+    /// The pages of 2 MiB that must not be mapped. They are not among the entries.
+    pub(crate) not_mapped: &'a [MemoryMapEntry],
 }
 
 /// The reason why the machine could not be started.
@@ -47,6 +51,8 @@ pub(crate) enum StartError {
     NoRoomForTables { frames: u64 },
     /// The RAM cannot be mapped.
     Map(MapError),
+    /// Memory that must not be mapped cannot be unmapped.
+    Unmap(Stopped<NativeFault>),
     /// The engine refuses the map.
     Boot(BootError),
 }
@@ -109,8 +115,37 @@ impl LoaderMap<'_> {
             let mapped = space.map(range, Caching::WriteBack);
             mapped.map_err(|error| StartError::Map(MapError::DirectMap(error)))?;
         }
+        self.unmap_forbidden(&mut space)?;
         paging::drop_identity_map();
         Ok((space, table_frames))
+    }
+
+    /// Unmaps the memory that must not be mapped, because the boot code has mapped all pages near the
+    /// image. Pages with the image or the device tree stay mapped.
+    fn unmap_forbidden(&self, space: &mut AddressSpace) -> Result<(), StartError> {
+        for forbidden in self.not_mapped {
+            let range = frames_touched_by(forbidden.addr, forbidden.size);
+            let range = range.map_err(StartError::Map)?;
+            for page in range.chunks(PAGEBLOCK_FRAMES as u64).filter(|page| !page.is_empty()) {
+                if !self.is_in_use(page)? {
+                    space.direct_map_mut().unmap(page).map_err(StartError::Unmap)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns whether the range has a part of the image or of the memory that the loader uses.
+    fn is_in_use(&self, range: PfnRange) -> Result<bool, StartError> {
+        let image = image::image();
+        let image = (image.start, image.end - image.start);
+        for (start, len) in self.in_use.iter().map(|used| (used.addr, used.size)).chain([image]) {
+            let used = frames_touched_by(start, len).map_err(StartError::Map)?;
+            if !used.intersection(range).is_empty() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Starts the engine with all RAM, which must be mapped. Reserves `table_frames` and all other
@@ -195,6 +230,7 @@ impl fmt::Display for StartError {
                 write!(f, "no RAM above the kernel for {frames} page tables")
             }
             StartError::Map(error) => error.fmt(f),
+            StartError::Unmap(stopped) => stopped.fmt(f),
             StartError::Boot(error) => error.fmt(f),
         }
     }

@@ -14,6 +14,8 @@ static MEMORY_MAP: TakeOnce<[MemoryMapEntry; MAX_ENTRIES]> =
     TakeOnce::new([MemoryMapEntry::EMPTY; MAX_ENTRIES]);
 static IN_USE: TakeOnce<[MemoryMapEntry; MAX_IN_USE]> =
     TakeOnce::new([MemoryMapEntry::EMPTY; MAX_IN_USE]);
+static NOT_MAPPED: TakeOnce<[MemoryMapEntry; MAX_IN_USE]> =
+    TakeOnce::new([MemoryMapEntry::EMPTY; MAX_IN_USE]);
 static TREE: TakeOnce<Option<DeviceTree<'static>>> = TakeOnce::new(None);
 
 /// What the loader has passed.
@@ -63,6 +65,7 @@ impl Loaded {
             map: LoaderMap {
                 entries: info.memory_map(&BootMapping, MEMORY_MAP.take())?,
                 in_use: info.modules(&BootMapping, IN_USE.take())?,
+                not_mapped: &[],
             },
             description: Description::Acpi { rsdp: info.rsdp_addr() },
         })
@@ -75,6 +78,7 @@ impl Loaded {
             map: LoaderMap {
                 entries: filled(MEMORY_MAP.take(), &tree.ram),
                 in_use: filled(IN_USE.take(), &tree.in_use),
+                not_mapped: filled(NOT_MAPPED.take(), &tree.not_mapped),
             },
             description: Description::Tree(tree),
         })
