@@ -10,6 +10,7 @@
 //! | `Stopwatch`, `Clock`, `tick_at` | time |
 //! | `open_interrupts`, `interrupts` | interrupts of timers and of devices, and halting until one arrives |
 //! | `Message`, `MESSAGES`, `MessageTarget` | message-signalled interrupts |
+//! | `mmio` | accesses to registers of devices in memory, in order with accesses to RAM |
 //! | `IoPort` | registers of devices outside of memory |
 //! | `Console`, `exit` | the report's way out, and the machine's end |
 //! | `NextKernel`, `handle_nmis`, `plan_overflow`, `take_bad_frame` | abilities that an architecture may lack |
@@ -34,6 +35,7 @@ use x86_64 as this;
 pub(crate) use handlers::Handlers;
 pub(crate) use this::{
     Clock, Console, FlushAll, IoPort, MESSAGES, Message, MessageTarget, NextKernel, Stopwatch,
-    answer_flush, cpu_number, exit, flush_all, handle_nmis, image, interrupts, open_interrupts,
-    paging, plan_overflow, stack_layout, start_first_cpu, start_others, take_bad_frame, tick_at,
+    answer_flush, cpu_number, exit, flush_all, handle_nmis, image, interrupts, mmio,
+    open_interrupts, paging, plan_overflow, stack_layout, start_first_cpu, start_others,
+    take_bad_frame, tick_at,
 };

@@ -2,7 +2,7 @@
 
 use super::firmware::EcamArea;
 use super::memory::{AddressSpace, MapError};
-use crate::arch::IoPort;
+use crate::arch::{IoPort, mmio};
 use core::ops::RangeInclusive;
 use hotmem_directmap::Caching;
 use hotmem_guest::to_usize;
@@ -14,7 +14,7 @@ pub(crate) enum ConfigSpace {
     /// Memory-mapped registers.
     Ecam {
         /// The address of bus 0. Buses from `first_bus` to `last_bus` are mapped.
-        base: *mut u32,
+        base: usize,
         first_bus: u8,
         last_bus: u8,
     },
@@ -29,9 +29,6 @@ pub(crate) enum ConfigSpace {
     Absent,
 }
 
-// SAFETY: the pointer is the address of registers, which is the same for all CPUs.
-unsafe impl Send for ConfigSpace {}
-
 impl ConfigSpace {
     /// Maps an area that the firmware describes.
     pub(crate) fn ecam(area: EcamArea, memory: &mut AddressSpace) -> Result<Self, MapError> {
@@ -41,7 +38,7 @@ impl ConfigSpace {
         let len = end.checked_sub(first).ok_or(bad_range)?;
         let start = phys_addr.checked_add(first).ok_or(bad_range)?;
         let mapped = memory.map_bytes(start, len, Caching::Uncached)?;
-        let base = mapped.as_ptr().wrapping_sub(to_usize(first)).cast();
+        let base = mapped.as_ptr().expose_provenance().wrapping_sub(to_usize(first));
         Ok(ConfigSpace::Ecam { base, first_bus, last_bus })
     }
 
@@ -74,7 +71,7 @@ impl ConfigSpace {
                     let offset = Cam::Ecam.cam_offset(function, word) + u32::from(half);
                     // SAFETY: the configuration space of `function.bus` is mapped. The callers use
                     // the registers as PCI specifies.
-                    unsafe { base.byte_add(offset as usize).cast::<u16>().write_volatile(value) }
+                    unsafe { mmio::write_u16(base + offset as usize, value) }
                 }
             }
             ConfigSpace::Ports { address, data } => {
@@ -99,7 +96,7 @@ impl ConfigurationAccess for ConfigSpace {
                 let offset = Cam::Ecam.cam_offset(function, register);
                 // SAFETY: the configuration space of `function.bus` is mapped, so the register is
                 // too. Reading the register has no effect.
-                unsafe { base.byte_add(offset as usize).read_volatile() }
+                unsafe { mmio::read_u32(base + offset as usize) }
             }
             ConfigSpace::Ports { address, data } => {
                 select(address, function, register);
@@ -117,7 +114,7 @@ impl ConfigurationAccess for ConfigSpace {
                     let offset = Cam::Ecam.cam_offset(function, register);
                     // SAFETY: the configuration space of `function.bus` is mapped. The callers use
                     // the registers as PCI specifies.
-                    unsafe { base.byte_add(offset as usize).write_volatile(word) }
+                    unsafe { mmio::write_u32(base + offset as usize, word) }
                 }
             }
             ConfigSpace::Ports { address, data } => {

@@ -2,16 +2,12 @@
 //! assigned to the guest. (QEMU, docs/specs/edu.rst)
 
 use super::pci::Buses;
-use crate::arch::Clock;
-use core::ptr::NonNull;
+use crate::arch::{Clock, mmio};
 use hotmem::Pfn;
 use virtio_drivers::transport::pci::bus::{DeviceFunction, DeviceFunctionInfo};
 
 /// The address of the device's registers in BAR 0, which is mapped.
-pub(crate) struct Edu(NonNull<u8>);
-
-// SAFETY: the pointer is the address of registers, which is the same for all CPUs.
-unsafe impl Send for Edu {}
+pub(crate) struct Edu(usize);
 
 /// The device does not finish a transfer.
 pub(crate) struct TransferUnfinished;
@@ -52,7 +48,8 @@ impl Edu {
 
     /// Opens the device at `function`, whose registers must be mapped.
     pub(crate) fn open(buses: &mut Buses, function: DeviceFunction) -> Option<Self> {
-        buses.registers(function, 0, 0, REGISTER_BYTES).map(Edu)
+        let registers = buses.registers(function, 0, 0, REGISTER_BYTES)?;
+        Some(Edu(registers.as_ptr().expose_provenance()))
     }
 
     /// Makes the device read a frame.
@@ -80,11 +77,11 @@ impl Edu {
         ] {
             // SAFETY: the register belongs to the device and is mapped. The transfer accesses only
             // memory that the caller owns or has pinned.
-            unsafe { self.0.byte_add(register).cast::<u64>().write_volatile(value) }
+            unsafe { mmio::write_u64(self.0 + register, value) }
         }
         let deadline_us = clock.now_us() + TIMEOUT_US;
         // SAFETY: the command register is mapped, and reading it has no effect.
-        while unsafe { self.0.byte_add(COMMAND).cast::<u64>().read_volatile() } & START != 0 {
+        while unsafe { mmio::read_u64(self.0 + COMMAND) } & START != 0 {
             if clock.now_us() > deadline_us {
                 return Err(TransferUnfinished);
             }

@@ -2,7 +2,7 @@
 //! Local Bus Specification 3.0, 6.8.2)
 
 use super::pci::Buses;
-use crate::arch::{Message, MessageTarget};
+use crate::arch::{Message, MessageTarget, mmio};
 use virtio_drivers::transport::pci::bus::{ConfigurationAccess, DeviceFunction};
 
 /// The capability's identifier.
@@ -29,6 +29,7 @@ pub(super) fn enable(
     let Some(entry) = buses.registers(function, bar, table & !7, ENTRY_BYTES) else {
         return false;
     };
+    let entry = entry.as_ptr().expose_provenance();
     let Some((address, data)) = target.address_and_data(requester(function), message) else {
         return false;
     };
@@ -37,7 +38,7 @@ pub(super) fn enable(
     for (index, word) in [low, high, data, 0].into_iter().enumerate() {
         // SAFETY: the entry belongs to this function and lies in a mapped BAR. The entry's last
         // word unmasks the entry. All other entries are masked since the function's reset.
-        unsafe { entry.cast::<u32>().add(index).write_volatile(word) }
+        unsafe { mmio::write_u32(entry + 4 * index, word) }
     }
     let control = buses.config.read_word(function, capability.offset);
     buses.config.write_word(function, capability.offset, control & !MASK_ALL | ENABLE);

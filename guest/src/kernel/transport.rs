@@ -5,9 +5,8 @@ use super::memory::{AddressSpace, MapError};
 use super::memory_view::MemoryView;
 use super::msix;
 use super::pci::Buses;
-use crate::arch::{Message, MessageTarget, interrupts};
+use crate::arch::{Message, MessageTarget, interrupts, mmio};
 use core::fmt;
-use core::ptr::NonNull;
 use hotmem_directmap::Caching;
 use hotmem_guest::cmdline::Interrupts;
 use hotmem_guest::to_usize;
@@ -183,10 +182,7 @@ impl InterruptMode {
 ///
 /// virtio-drivers does not set MSI-X vectors, and writes the addresses of queues by 8 bytes. A
 /// device may ignore such writes, because 64-bit registers are to be written in halves (4.1.3.1).
-struct CommonConfig(NonNull<u16>);
-
-// SAFETY: the registers are mapped for all CPUs, and stay mapped.
-unsafe impl Send for CommonConfig {}
+struct CommonConfig(usize);
 
 impl CommonConfig {
     /// Indices of the registers.
@@ -210,7 +206,8 @@ impl CommonConfig {
             Some(buses.config.read_word(function, capability.offset.checked_add(field)?))
         };
         let ([bar, ..], offset) = (word(BAR)?.to_le_bytes(), word(OFFSET)?);
-        Some(CommonConfig(buses.registers(function, bar, offset, Self::BYTES)?.cast()))
+        let registers = buses.registers(function, bar, offset, Self::BYTES)?;
+        Some(CommonConfig(registers.as_ptr().expose_provenance()))
     }
 
     /// Selects vector 0 for changes of the configuration and for `queue` (virtio 1.3, 4.1.5.1.2).
@@ -233,8 +230,8 @@ impl CommonConfig {
             // SAFETY: `find` has checked that the registers lie in a mapped BAR. They are aligned
             // to 4 bytes, because `BYTES` of them begin at an aligned offset.
             unsafe {
-                self.0.add(register).cast::<u32>().write_volatile(low);
-                self.0.add(register + 2).cast::<u32>().write_volatile(high);
+                mmio::write_u32(self.address(register), low);
+                mmio::write_u32(self.address(register + 2), high);
             }
         }
         self.write(Self::QUEUE_ENABLE, 1);
@@ -242,7 +239,12 @@ impl CommonConfig {
 
     fn write(&mut self, register: usize, value: u16) {
         // SAFETY: `find` has checked that the registers lie in a mapped BAR.
-        unsafe { self.0.add(register).write_volatile(value) }
+        unsafe { mmio::write_u16(self.address(register), value) }
+    }
+
+    /// Returns the address of the register with this index.
+    fn address(&self, register: usize) -> usize {
+        self.0 + 2 * register
     }
 }
 

@@ -7,7 +7,7 @@ use core::arch::asm;
 ///
 /// # Safety
 /// The register must be mapped, and reading it must have no effect that its owner does not expect.
-pub(super) unsafe fn read_u32(register: usize) -> u32 {
+pub(crate) unsafe fn read_u32(register: usize) -> u32 {
     let value;
     // SAFETY: the caller's.
     unsafe {
@@ -20,7 +20,7 @@ pub(super) unsafe fn read_u32(register: usize) -> u32 {
 ///
 /// # Safety
 /// As for [`read_u32`].
-pub(super) unsafe fn read_u64(register: usize) -> u64 {
+pub(crate) unsafe fn read_u64(register: usize) -> u64 {
     let value;
     // SAFETY: the caller's.
     unsafe {
@@ -29,11 +29,28 @@ pub(super) unsafe fn read_u64(register: usize) -> u64 {
     value
 }
 
-/// Writes a register of 32 bits, after all earlier writes to memory.
+/// Writes a register of 16 bits, after all earlier writes to memory.
 ///
 /// # Safety
 /// The register must be mapped, and the write must not make the device violate memory safety.
-pub(super) unsafe fn write_u32(register: usize, value: u32) {
+pub(crate) unsafe fn write_u16(register: usize, value: u16) {
+    // SAFETY: the caller's.
+    unsafe {
+        asm!(
+            "dsb sy",
+            "strh {:w}, [{}]",
+            in(reg) value,
+            in(reg) register,
+            options(nostack, preserves_flags)
+        );
+    }
+}
+
+/// Writes a register of 32 bits, after all earlier writes to memory.
+///
+/// # Safety
+/// As for [`write_u16`].
+pub(crate) unsafe fn write_u32(register: usize, value: u32) {
     // SAFETY: the caller's.
     unsafe {
         asm!(
@@ -49,8 +66,8 @@ pub(super) unsafe fn write_u32(register: usize, value: u32) {
 /// Writes a register of 64 bits, after all earlier writes to memory.
 ///
 /// # Safety
-/// As for [`write_u32`].
-pub(super) unsafe fn write_u64(register: usize, value: u64) {
+/// As for [`write_u16`].
+pub(crate) unsafe fn write_u64(register: usize, value: u64) {
     // SAFETY: the caller's.
     unsafe {
         asm!(

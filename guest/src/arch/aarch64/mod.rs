@@ -10,7 +10,7 @@ mod gic;
 pub(crate) mod image;
 pub(crate) mod interrupts;
 mod its;
-mod mmio;
+pub(crate) mod mmio;
 pub(crate) mod paging;
 mod power;
 mod smp;

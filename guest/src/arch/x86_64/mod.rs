@@ -13,6 +13,7 @@ pub(crate) mod interrupts;
 mod io_port;
 mod lapic;
 mod machine_check;
+pub(crate) mod mmio;
 mod next_kernel;
 pub(crate) mod paging;
 mod pic;
