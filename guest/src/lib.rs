@@ -21,6 +21,7 @@ pub mod owned;
 pub mod pattern;
 pub mod pci_functions;
 pub mod pvh;
+pub mod redistributor;
 pub mod report;
 pub mod signal;
 pub mod slot;

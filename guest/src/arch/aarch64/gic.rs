@@ -2,7 +2,7 @@
 //! CPU.
 
 use super::its::{self, FIRST_LPI, Its};
-use super::{clock, interrupts};
+use super::{clock, interrupts, mmio};
 use crate::arch::handlers;
 use arm_gic::gicv3::registers::{Gicd, GicrSgi};
 use arm_gic::gicv3::{GicCpuInterface, GicV3};
@@ -13,14 +13,13 @@ use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use hotmem::PfnRange;
 use hotmem_guest::device_tree::Gic;
+use hotmem_guest::{redistributor, to_usize};
 
 /// The private interrupt of the virtual timer.
 const TIMER: u32 = 11;
 const PRIORITY: u8 = 0x80;
 /// The priority that masks nothing.
 const LOWEST_PRIORITY: u8 = 0xff;
-/// The registers of the first CPU's redistributor.
-const REDISTRIBUTOR_BYTES: u64 = 0x2_0000;
 
 /// The number of counts between two ticks; 0 until the timer can interrupt. Relaxed: only the first
 /// CPU uses it.
@@ -30,11 +29,13 @@ static COUNTS_PER_TICK: AtomicU64 = AtomicU64::new(0);
 pub(crate) enum GicError<E> {
     /// The machine has no GICv3.
     Missing,
+    /// The first range of redistributors has none for the first CPU.
+    NoRedistributor,
     /// Its registers cannot be mapped.
     Map(E),
     /// The driver refuses it.
     Driver(arm_gic::gicv3::GicError),
-    /// There is no memory for the tables of the translation of messages.
+    /// There is no memory for the tables of the translation of messages, or it refuses them.
     NoMemory,
 }
 
@@ -48,7 +49,8 @@ pub(crate) fn open_interrupts<E>(
     let Gic { distributor, redistributors, its } = gic.ok_or(GicError::Missing)?;
     let mut map = |phys_addr, len| map(phys_addr, len).map_err(GicError::Map);
     let distributor: NonNull<Gicd> = map(distributor.start, distributor.len)?.cast();
-    let redistributor = map(redistributors.start, REDISTRIBUTOR_BYTES)?;
+    let first = map(redistributors.start, redistributors.len)?;
+    let redistributor = of_this_cpu(first, redistributors.len).ok_or(GicError::NoRedistributor)?;
     // SAFETY: the registers are mapped, and nothing else uses them, apart from those that concern
     // messages, which the driver does not touch.
     let gic = unsafe {
@@ -69,6 +71,21 @@ pub(crate) fn open_interrupts<E>(
     COUNTS_PER_TICK.store(clock::frequency(), Relaxed);
     interrupts::enable();
     Ok(())
+}
+
+/// Returns the redistributor of the calling CPU among those in the `len` bytes of registers from `first`
+/// on.
+fn of_this_cpu(first: NonNull<u8>, len: u64) -> Option<NonNull<u8>> {
+    let mpidr: u64;
+    // SAFETY: reading the register has no effect.
+    unsafe { asm!("mrs {}, mpidr_el1", out(reg) mpidr, options(nomem, nostack, preserves_flags)) }
+    let start = first.as_ptr().expose_provenance();
+    // SAFETY: the register lies in the `len` bytes, which are mapped, and reading it has no effect.
+    let read_type =
+        |offset| unsafe { mmio::read_u64(start + to_usize(offset + redistributor::TYPE)) };
+    let offset = redistributor::offset_of(redistributor::affinity(mpidr), len, read_type)?;
+    // SAFETY: as above.
+    Some(unsafe { first.byte_add(to_usize(offset)) })
 }
 
 /// Makes the timer interrupt the first CPU `per_second` times a second, after [`open_interrupts`].
@@ -119,9 +136,12 @@ impl<E: fmt::Display> fmt::Display for GicError<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             GicError::Missing => f.write_str("the device tree lists no GICv3"),
+            GicError::NoRedistributor => {
+                f.write_str("the GICv3 lists no redistributor of this CPU")
+            }
             GicError::Map(error) => error.fmt(f),
             GicError::Driver(error) => error.fmt(f),
-            GicError::NoMemory => f.write_str("no memory for the tables of messages"),
+            GicError::NoMemory => f.write_str("there is no memory for the tables of messages, or the ITS refuses them"),
         }
     }
 }

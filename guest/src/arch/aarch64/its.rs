@@ -6,6 +6,7 @@ use super::mmio::{read_u64, write_u32, write_u64};
 use core::ptr::NonNull;
 use hotmem::PfnRange;
 use hotmem::geometry::FRAME_SIZE;
+use hotmem_guest::fixed_list::FixedList;
 use hotmem_guest::layout::{DIRECT_MAP_BASE, virt};
 use hotmem_guest::to_usize;
 use spin::Mutex;
@@ -21,6 +22,8 @@ const TYPE: usize = 8;
 const COMMAND_QUEUE: usize = 0x80;
 const COMMAND_WRITE: usize = 0x88;
 const COMMAND_READ: usize = 0x90;
+/// A bit of [`COMMAND_READ`]: the ITS has stopped at a command.
+const IS_STALLED: u64 = 1;
 const TABLES: usize = 0x100;
 const TABLE_COUNT: usize = 8;
 /// The register to which devices write their messages.
@@ -56,6 +59,9 @@ const PAGES_OF_64_KIB: u64 = 2 << 8;
 /// Whether redistributors are named by their addresses and not by their numbers.
 const NAMES_ADDRESSES: u64 = 1 << 19;
 
+/// The maximal number of devices that were ever mapped.
+const MAX_MAPPED: usize = 64;
+
 const COMMAND_BYTES: usize = 32;
 const COMMANDS: usize = to_usize(FRAME_SIZE) / COMMAND_BYTES;
 const MAP_DEVICE: u64 = 8;
@@ -77,6 +83,8 @@ pub(super) struct Its {
     target: u64,
     /// The number of devices for which the table has room: those with lower numbers.
     device_limit: u64,
+    /// The devices that were mapped, and the table of each.
+    device_tables: FixedList<(u16, u64), MAX_MAPPED>,
     /// Allocates 2^n frames.
     alloc: fn(u32) -> Option<PfnRange>,
 }
@@ -101,7 +109,7 @@ impl MessageTarget {
 
     /// Returns the address to which the device writes, and the data that it writes, to send the
     /// message. `requester` is the device's bus, number and function. Returns `None` if there is no
-    /// memory for the device's table, or if the table of devices has no room for the device.
+    /// memory for the device's table, if a table has no room for the device, or if the ITS refuses it.
     pub(crate) fn address_and_data(self, requester: u16, message: Message) -> Option<(u64, u32)> {
         ITS.lock().as_mut()?.map_message(requester, message)
     }
@@ -109,7 +117,7 @@ impl MessageTarget {
 
 impl Its {
     /// Takes the ITS and the first CPU's redistributor into use. Returns `None` if there is no memory for
-    /// their tables.
+    /// their tables, or if the ITS refuses them.
     pub(super) fn open(
         phys_addr: u64,
         registers: NonNull<u8>,
@@ -164,9 +172,19 @@ impl Its {
             (number >> 8 & 0xffff) << 16
         };
         let queue = virt(queue).cast();
-        let mut its = Its { phys_addr, registers, queue, next: 0, target, device_limit, alloc };
-        its.run([MAP_COLLECTION, 0, VALID | target, 0]);
-        its.run([SYNCHRONISE, 0, target, 0]);
+        let device_tables = FixedList::empty((0, 0));
+        let mut its = Its {
+            phys_addr,
+            registers,
+            queue,
+            next: 0,
+            target,
+            device_limit,
+            device_tables,
+            alloc,
+        };
+        its.run([MAP_COLLECTION, 0, VALID | target, 0])?;
+        its.run([SYNCHRONISE, 0, target, 0])?;
         Some(its)
     }
 
@@ -178,16 +196,33 @@ impl Its {
         let device = u64::from(requester) << 32;
         let event = u64::from(message);
         let lpi = u64::from(FIRST_LPI) + event;
-        // A device sends one message. A device that is attached again gets a new table.
-        self.run([MAP_DEVICE | device, EVENT_BITS - 1, VALID | zeroed(self.alloc, 0)?, 0]);
-        self.run([MAP_MESSAGE | device, lpi << 32 | event, 0, 0]);
-        self.run([INVALIDATE | device, event, 0, 0]);
-        self.run([SYNCHRONISE, 0, self.target, 0]);
+        let table = self.table_of(requester)?;
+        self.run([MAP_DEVICE | device, EVENT_BITS - 1, VALID | table, 0])?;
+        self.run([MAP_MESSAGE | device, lpi << 32 | event, 0, 0])?;
+        self.run([INVALIDATE | device, event, 0, 0])?;
+        self.run([SYNCHRONISE, 0, self.target, 0])?;
         Some((self.phys_addr + TRANSLATER, message.into()))
     }
 
-    /// Runs a command, and waits until it has ended.
-    fn run(&mut self, command: [u64; 4]) {
+    /// Returns a zeroed table for the messages of a device. A device that is attached again gets the
+    /// table that it had.
+    fn table_of(&mut self, requester: u16) -> Option<u64> {
+        let mut tables = self.device_tables.iter();
+        let Some(&(_, table)) = tables.find(|&&(mapped, _)| mapped == requester) else {
+            let table = zeroed(self.alloc, 0)?;
+            self.device_tables.push((requester, table)).ok()?;
+            return Some(table);
+        };
+        self.run([MAP_DEVICE | u64::from(requester) << 32, 0, 0, 0])?;
+        self.run([SYNCHRONISE, 0, self.target, 0])?;
+        // SAFETY: the frame was allocated for the table, and the ITS does not use it any more.
+        unsafe { virt(table).write_bytes(0, to_usize(FRAME_SIZE)) };
+        Some(table)
+    }
+
+    /// Runs a command, and waits until it has ended. Returns `None` if the ITS has stopped at a command
+    /// that it refuses (Arm IHI 0069, 5.3.2). It then runs no further command.
+    fn run(&mut self, command: [u64; 4]) -> Option<()> {
         let at = self.next;
         self.next = (at + 1) % COMMANDS;
         let offset = (self.next * COMMAND_BYTES) as u64;
@@ -196,7 +231,14 @@ impl Its {
         unsafe {
             self.queue.add(at).write_volatile(command);
             write_u64(self.registers + COMMAND_WRITE, offset);
-            while read_u64(self.registers + COMMAND_READ) != offset {
+            loop {
+                let at = read_u64(self.registers + COMMAND_READ);
+                if at & IS_STALLED != 0 {
+                    return None;
+                }
+                if at == offset {
+                    return Some(());
+                }
                 core::hint::spin_loop();
             }
         }
