@@ -13,7 +13,7 @@
 //! | `mmio` | accesses to registers of devices in memory, in order with accesses to RAM |
 //! | `IoPort` | registers of devices outside of memory |
 //! | `Console`, `exit` | the report's way out, and the machine's end |
-//! | `NextKernel`, `handle_nmis`, `plan_overflow`, `take_bad_frame` | abilities that an architecture may lack |
+//! | `NextKernel`, `handle_nmis`, `take_bad_frame` | abilities that an architecture may lack |
 //!
 //! The boot code of an architecture calls `kernel_main`. What the kernel does at an exception comes as
 //! [`Handlers`], so that an architecture uses nothing of the kernel above it.
@@ -24,6 +24,7 @@
 #[cfg(target_arch = "aarch64")]
 mod aarch64;
 mod handlers;
+mod overflow;
 #[cfg(target_arch = "x86_64")]
 mod x86_64;
 
@@ -33,9 +34,9 @@ use aarch64 as this;
 use x86_64 as this;
 
 pub(crate) use handlers::Handlers;
+pub(crate) use overflow::plan_overflow;
 pub(crate) use this::{
     Clock, Console, FlushAll, IoPort, MESSAGES, Message, MessageTarget, NextKernel, Stopwatch,
     answer_flush, cpu_number, exit, flush_all, handle_nmis, image, interrupts, mmio,
-    open_interrupts, paging, plan_overflow, stack_layout, start_first_cpu, start_others,
-    take_bad_frame, tick_at,
+    open_interrupts, paging, stack_layout, start_first_cpu, start_others, take_bad_frame, tick_at,
 };

@@ -143,3 +143,12 @@ fn an_option_that_needs_nmis_is_refused_by_name() {
     let reason = reason_for_giving_up(&config(Bytes::gib(1)).with_guest_option("nmis", "on"));
     assert!(reason.contains("the kernel has no NMIs on aarch64"), "{reason}");
 }
+
+#[test]
+fn an_overflow_of_a_cpus_stack_ends_the_run_with_that_reason() {
+    let config = Config { cpus: 2, ..config(Bytes::gib(1)) };
+    for cpu in ["first", "other"] {
+        let reason = reason_for_giving_up(&config.clone().with_guest_option("overflow", cpu));
+        assert!(reason.contains("the stack has overflowed"), "{cpu}: {reason}");
+    }
+}

@@ -2,12 +2,10 @@
 //! the kernel's `kernel_main` or [`other_cpu_main`](super::smp::other_cpu_main).
 
 use super::image::{BOOT_PAGES, KERNEL_BASE};
-use super::{smp, trap};
+use super::{smp, stack_layout, trap};
 use core::arch::global_asm;
 use hotmem_pgtable::aarch64::MAIR;
 
-/// The size of the stack of the first CPU.
-const STACK_BYTES: u64 = 64 << 10;
 /// A page of 2 MiB of the kernel's data, as `hotmem-pgtable` writes it: valid, inner shareable,
 /// accessed, not global, writable, never executed.
 const DATA_PAGE: u64 = 1 | 3 << 8 | 1 << 10 | 1 << 11 | 1 << 51 | EXECUTE_NEVER;
@@ -16,6 +14,8 @@ const IMAGE_PAGE: u64 = DATA_PAGE & !(1 << 53);
 const EXECUTE_NEVER: u64 = 1 << 53 | 1 << 54;
 /// An entry for a table.
 const TABLE: u64 = 3;
+/// The bit of an entry for a page of 4 KiB.
+const SMALL_PAGE: u64 = 2;
 /// The translation control: 48 bits and the 4 KiB granule in both halves; walks of the tables are
 /// write-back and inner shareable. (Arm ARM, D19.2.139)
 const TRANSLATION: u64 = 0xb510_3510;
@@ -82,6 +82,30 @@ start_first_cpu:
     add     x2, x2, #0x200000
     subs    x5, x5, #0x200000
     b.hi    2b
+
+    // The page with the boot stack in pages of 4 KiB, except those below the stack.
+    ldr     x0, =boot_guard
+    adrp    x3, kernel_l2
+    ubfx    x2, x0, #21, #9
+    add     x3, x3, x2, lsl #3
+    ldr     x2, [x3]
+    orr     x2, x2, #{small_page}
+    adrp    x1, guard_l1
+    orr     x4, x1, #{table}
+    str     x4, [x3]
+    mov     x5, #512
+12: str     x2, [x1], #8
+    add     x2, x2, #0x1000
+    subs    x5, x5, #1
+    b.ne    12b
+    adrp    x1, guard_l1
+    ubfx    x2, x0, #12, #9
+    add     x1, x1, x2, lsl #3
+    mov     x5, #{guard_pages}
+13: str     xzr, [x1], #8
+    subs    x5, x5, #1
+    b.ne    13b
+    adrp    x0, boot_root
 
     // The direct map of the memory from the image on. Its root entries begin at 256.
     adrp    x1, direct_l3
@@ -254,9 +278,11 @@ kernel_l2:  .skip 4096
 direct_l3:  .skip 4096
 direct_l2:  .skip 4096
 tree_l2:    .skip 4096
+guard_l1:   .skip 4096
 
     .section .bss.boot_stack, "aw", @nobits
-    .balign 16
+    .balign 2 * {stack}
+boot_guard: .skip {stack}
     .skip {stack}
 boot_stack_end:
     "#,
@@ -268,7 +294,9 @@ boot_stack_end:
     translation = const TRANSLATION,
     control = const CONTROL,
     control_off = const CONTROL_OFF,
-    stack = const STACK_BYTES,
+    stack = const stack_layout::BYTES,
+    small_page = const SMALL_PAGE,
+    guard_pages = const stack_layout::BYTES / 4096,
     other_cpu_main = sym smp::other_cpu_main,
     vectors = sym trap::exception_vectors,
 );

@@ -141,7 +141,9 @@ impl<E: fmt::Display> fmt::Display for GicError<E> {
             }
             GicError::Map(error) => error.fmt(f),
             GicError::Driver(error) => error.fmt(f),
-            GicError::NoMemory => f.write_str("there is no memory for the tables of messages, or the ITS refuses them"),
+            GicError::NoMemory => f.write_str(
+                "there is no memory for the tables of messages, or the ITS refuses them",
+            ),
         }
     }
 }

@@ -27,7 +27,7 @@ pub(crate) use interrupts::{MESSAGES, Message};
 pub(crate) use its::MessageTarget;
 pub(crate) use power::exit;
 pub(crate) use smp::start_others;
-pub(crate) use unsupported::{IoPort, NextKernel, handle_nmis, plan_overflow, take_bad_frame};
+pub(crate) use unsupported::{IoPort, NextKernel, handle_nmis, take_bad_frame};
 
 use super::handlers::{self, Handlers};
 

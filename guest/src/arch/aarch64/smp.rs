@@ -3,6 +3,7 @@
 use super::clock::Clock;
 use super::{image, interrupts, paging, power};
 use crate::arch::handlers;
+use crate::arch::overflow::overflow_if_planned;
 use core::arch::asm;
 use core::fmt;
 use core::sync::atomic::{
@@ -90,6 +91,7 @@ fn start_one<E>(
 pub(super) extern "C" fn other_cpu_main(number: usize) -> ! {
     paging::turn_off_lower_half();
     interrupts::enable();
+    overflow_if_planned();
     ARRIVED.store(number, Release);
     (handlers::get().run_other_cpu)(number)
 }

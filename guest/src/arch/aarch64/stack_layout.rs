@@ -1,12 +1,20 @@
-//! Where the stacks of the CPUs other than the first one lie. The page below a stack is not mapped, so
-//! that an overflow does not change other memory.
+//! Where the stacks lie. The pages below a stack are not mapped, so that an overflow faults, and so that
+//! the handler of the fault can tell from the stack pointer that the stack is full: below the stack, the
+//! pointer's bit [`SHIFT`] is clear.
 
 use core::ops::Range;
 use hotmem_directmap::PAGE_BYTES;
+use hotmem_guest::layout::STACKS_BASE;
 
-/// The pages of a CPU: those of its stack, and the one below.
-const PAGES_PER_CPU: u64 = 1 + STACK_BYTES / PAGE_BYTES;
-const STACK_BYTES: u64 = 32 << 10;
+/// A stack begins at an odd multiple of its size, 2^`SHIFT` bytes. The even multiple below is not mapped.
+pub(super) const SHIFT: u32 = 16;
+/// The size of a stack.
+pub(super) const BYTES: u64 = 1 << SHIFT;
+const PAGES: u64 = BYTES / PAGE_BYTES;
+/// The pages of a CPU other than the first one: those of its stack, and those below.
+const PAGES_PER_CPU: u64 = 2 * PAGES;
+
+const _: () = assert!(STACKS_BASE.is_multiple_of(2 * BYTES));
 
 /// Returns the pages of a CPU's stack, numbered from the start of the window. The CPU starts at the end
 /// of the last page.
@@ -16,5 +24,5 @@ pub(crate) fn pages(cpu: usize) -> Range<u64> {
 
 /// Returns whether the page is one below a stack.
 pub(crate) fn is_guard_page(page: u64) -> bool {
-    page.is_multiple_of(PAGES_PER_CPU)
+    page % PAGES_PER_CPU < PAGES
 }

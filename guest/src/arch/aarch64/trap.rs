@@ -1,7 +1,7 @@
 //! Handles exceptions and interrupts. An exception ends the run, except a fault on a page that is being
 //! migrated, for which the handler waits until the page is mapped again.
 
-use super::gic;
+use super::{gic, stack_layout};
 use crate::arch::handlers;
 use core::arch::global_asm;
 
@@ -45,6 +45,13 @@ extern "C" fn handle_unexpected(syndrome: u64, address_of_cause: u64, fault_addr
     ))
 }
 
+/// Handles an exception or an interrupt for whose registers the stack has no room. It has a stack of its
+/// own.
+extern "C" fn handle_overflow(address_of_cause: u64) -> ! {
+    let give_up = handlers::get().give_up;
+    give_up(&format_args!("the stack has overflowed at {address_of_cause:#x}"))
+}
+
 // The handlers save the registers that a call may change, and the two that describe the interrupted
 // code. The kernel uses no SIMD registers.
 global_asm!(
@@ -69,7 +76,12 @@ exception_vectors:
     vector  unexpected
     .endr
 
+    // A fault on a full stack cannot be handled there. No other code uses tpidr_el0.
     .macro save_registers
+    msr     tpidr_el0, x0
+    sub     x0, sp, #192
+    tbz     x0, #{stack_shift}, stack_overflow
+    mrs     x0, tpidr_el0
     sub     sp, sp, #192
     stp     x0, x1, [sp]
     stp     x2, x3, [sp, #16]
@@ -117,12 +129,28 @@ restore_registers:
     add     sp, sp, #192
     eret
 
+stack_overflow:
+    ldr     x0, =overflow_stack_end
+    mov     sp, x0
+    mrs     x0, elr_el1
+    bl      {handle_overflow}
+
 unexpected:
     mrs     x0, esr_el1
     mrs     x1, elr_el1
     mrs     x2, far_el1
     bl      {handle_unexpected}
+    .ltorg
+
+    // All CPUs share this stack, because an overflow ends the run.
+    .section .bss.overflow_stack, "aw", @nobits
+    .balign 2 * {stack}
+    .skip 2 * {stack}
+overflow_stack_end:
     "#,
+    stack = const stack_layout::BYTES,
+    stack_shift = const stack_layout::SHIFT,
+    handle_overflow = sym handle_overflow,
     handle_exception = sym handle_exception,
     handle_interrupts = sym gic::handle_interrupts,
     handle_unexpected = sym handle_unexpected,

@@ -3,7 +3,6 @@
 use core::convert::Infallible;
 use core::fmt;
 use hotmem::{Pfn, PfnRange};
-use hotmem_guest::cmdline::StackOf;
 use hotmem_guest::memory_map::MemoryMapEntry;
 use hotmem_guest::pvh::Handover;
 
@@ -68,11 +67,6 @@ impl NextKernel {
 /// Refuses NMIs, which the CPU does not have.
 pub(crate) fn handle_nmis(_: fn(usize)) -> Result<(), Unsupported> {
     Err(Unsupported("NMIs"))
-}
-
-/// Refuses the test of the pages below the stacks: no handler has a stack of its own.
-pub(crate) fn plan_overflow(of: Option<StackOf>) -> Result<(), Unsupported> {
-    of.map_or(Ok(()), |_| Err(Unsupported("handler of a full stack")))
 }
 
 /// Returns a bad frame that the CPU has reported. The kernel does not take such reports.

@@ -34,7 +34,6 @@ pub(crate) use lapic::ApicId as MessageTarget;
 pub(crate) use machine_check::take_bad_frame;
 pub(crate) use next_kernel::NextKernel;
 pub(crate) use smp::start_others;
-pub(crate) use task_state::plan_overflow;
 pub(crate) use trap::handle_nmis;
 pub(crate) use vectors::{MESSAGES, Message};
 

@@ -7,9 +7,9 @@ use super::image;
 use super::lapic::{self, Ipi, LocalApic};
 use super::machine_check;
 use super::paging;
-use super::task_state;
 use super::trap;
 use crate::arch::handlers;
+use crate::arch::overflow::overflow_if_planned;
 use core::arch::global_asm;
 use core::fmt;
 use core::sync::atomic::{
@@ -115,7 +115,7 @@ extern "C" fn ap_main(number: u64) -> ! {
     machine_check::enable();
     lapic::enable_on_this_cpu();
     interrupts::enable();
-    task_state::overflow_if_planned();
+    overflow_if_planned();
     ARRIVED.store(number, Release);
     (handlers::get().run_other_cpu)(number)
 }

@@ -2,9 +2,6 @@
 //! handled on it, and the CPU reports a double fault. An NMI may arrive however full a stack is.
 
 use super::stack_layout::{self, NMI_STACK_BYTES};
-use core::convert::Infallible;
-use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use hotmem_guest::cmdline::StackOf;
 use hotmem_guest::limits::MAX_CPUS;
 use hotmem_guest::to_usize;
 use spin::Once;
@@ -60,34 +57,3 @@ pub(super) fn load(cpu: usize) {
 
 /// The entry after that of the code segment.
 const SEGMENT_SELECTOR: SegmentSelector = SegmentSelector::new(2, PrivilegeLevel::Ring0);
-
-/// Whether the stack of each other CPU overflows when it starts. Relaxed: the interrupt that starts
-/// the CPU orders the accesses.
-static OVERFLOWS_OTHER_CPUS: AtomicBool = AtomicBool::new(false);
-
-/// Overflows the stack of the calling CPU, which is the first one, or lets the other CPUs overflow
-/// theirs, for a test of the pages below the stacks.
-pub(crate) fn plan_overflow(of: Option<StackOf>) -> Result<(), Infallible> {
-    match of {
-        None => {}
-        Some(StackOf::FirstCpu) => {
-            overflow_stack(0);
-        }
-        Some(StackOf::OtherCpu) => OVERFLOWS_OTHER_CPUS.store(true, Relaxed),
-    }
-    Ok(())
-}
-
-/// Overflows the stack of the calling CPU, which is not the first one, if that is planned.
-pub(super) fn overflow_if_planned() {
-    if OVERFLOWS_OTHER_CPUS.load(Relaxed) {
-        overflow_stack(0);
-    }
-}
-
-/// Calls itself until the stack overflows.
-#[inline(never)]
-fn overflow_stack(depth: u64) -> u64 {
-    let words = core::hint::black_box([depth; 32]);
-    if depth == u64::MAX { 0 } else { overflow_stack(depth + 1) + words[0] }
-}
