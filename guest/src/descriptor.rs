@@ -4,7 +4,7 @@
 //! The guest describes persistent memory and RAM by this descriptor. `hotmem bench memmap` writes
 //! the same words in an ordinary process, so that its times can be compared with those of the guest.
 
-use crate::layout::{DESCRIPTOR_BYTES, DESCRIPTOR_MAP_BASE};
+use crate::layout::DESCRIPTOR_BYTES;
 use crate::to_usize;
 use core::hint::black_box;
 use core::mem::MaybeUninit;
@@ -64,12 +64,6 @@ pub struct Owner {
     flags: u64,
 }
 
-/// Returns the address of a frame's descriptor in this kernel's map.
-#[must_use]
-pub fn address_of(pfn: Pfn) -> u64 {
-    Owner::RAM.descriptor(pfn)
-}
-
 impl Describe for Owner {
     type Descriptor = Page;
     type Words = [u64; 8];
@@ -107,11 +101,18 @@ impl Describe for Owner {
 }
 
 impl Owner {
-    /// The owner of this kernel's RAM.
-    pub const RAM: Owner = Owner { address: 0, map: DESCRIPTOR_MAP_BASE, flags: ZONE_AND_NODE };
+    /// Returns the owner of a kernel's RAM. `map` is the address of the descriptor of frame 0.
+    #[must_use]
+    pub const fn ram(map: u64) -> Owner {
+        Owner { address: 0, map, flags: ZONE_AND_NODE }
+    }
 
-    /// The owner of holes between this kernel's RAM.
-    pub const HOLE: Owner = Owner { flags: ZONE_AND_NODE | RESERVED, ..Owner::RAM };
+    /// Returns the owner of holes between a kernel's RAM. `map` is the address of the descriptor of frame
+    /// 0.
+    #[must_use]
+    pub const fn hole(map: u64) -> Owner {
+        Owner { address: 0, map, flags: ZONE_AND_NODE | RESERVED }
+    }
 
     /// Returns the owner of a device's memory. `map` is the address of the descriptor of frame 0.
     #[must_use]
@@ -186,6 +187,7 @@ impl Page {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::layout::Layout;
     use hotmem::PfnRange;
     use hotmem_memmap::{Memmap, Slots};
 
@@ -193,7 +195,12 @@ mod tests {
         Pfn::new(number).unwrap()
     }
 
+    const DESCRIPTOR_MAP_BASE: u64 = Layout::FOUR_LEVELS.descriptor_map_base;
     const OWNER: Owner = Owner::device(0x7000, DESCRIPTOR_MAP_BASE);
+
+    fn address_of(pfn: Pfn) -> u64 {
+        OWNER.descriptor(pfn)
+    }
 
     #[test]
     fn every_frame_of_a_compound_finds_its_head() {

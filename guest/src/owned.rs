@@ -5,7 +5,7 @@
 //! memory.
 
 use crate::frame_words::{FRAME_WORDS, FrameWords};
-use crate::layout::DIRECT_MAP_BYTES;
+use crate::layout::MAX_DIRECT_MAP_BYTES;
 use crate::to_usize;
 use hotmem::geometry::FRAME_SIZE;
 use hotmem::{Pfn, PfnRange};
@@ -15,7 +15,7 @@ use hotmem::{Pfn, PfnRange};
 const LEAF_FRAMES: u64 = FRAME_WORDS * 64;
 const MIDDLE_FRAMES: u64 = FRAME_WORDS * LEAF_FRAMES;
 const ROOT_FRAMES: u64 = FRAME_WORDS * MIDDLE_FRAMES;
-const ROOTS: usize = to_usize((DIRECT_MAP_BYTES / FRAME_SIZE).div_ceil(ROOT_FRAMES));
+const ROOTS: usize = to_usize((MAX_DIRECT_MAP_BYTES / FRAME_SIZE).div_ceil(ROOT_FRAMES));
 
 /// A set of frames.
 pub struct OwnedFrames {

@@ -4,6 +4,7 @@
 //! | item | contents |
 //! |---|---|
 //! | `image` | where the image, the boot mapping and the loader's memory lie; physical addresses of the image |
+//! | `LAYOUT` | the layout of the address space |
 //! | `paging` | the boot code's page tables, and what the processor's tables allow |
 //! | `FlushAll`, `flush_all`, `answer_flush` | TLB flushes of all CPUs |
 //! | `start_first_cpu`, `start_others`, `cpu_number`, `stack_layout` | CPUs |
@@ -36,7 +37,7 @@ use x86_64 as this;
 pub(crate) use handlers::Handlers;
 pub(crate) use overflow::plan_overflow;
 pub(crate) use this::{
-    Clock, Console, FlushAll, IoPort, MESSAGES, Message, MessageTarget, NextKernel, Stopwatch,
-    answer_flush, cpu_number, exit, flush_all, handle_nmis, image, interrupts, mmio,
+    Clock, Console, FlushAll, IoPort, LAYOUT, MESSAGES, Message, MessageTarget, NextKernel,
+    Stopwatch, answer_flush, cpu_number, exit, flush_all, handle_nmis, image, interrupts, mmio,
     open_interrupts, paging, stack_layout, start_first_cpu, start_others, take_bad_frame, tick_at,
 };

@@ -4,17 +4,17 @@
 
 use super::engine::Engine;
 use super::hooks::KernelMapping;
-use super::memory::alloc_frames;
+use super::memory::{RAM_OWNER, alloc_frames};
 use super::progress::WATCHDOG;
 use super::this_cpu::ThisCpu;
-use crate::arch::FlushAll;
+use crate::arch::{FlushAll, LAYOUT};
 use core::fmt;
 use core::mem::MaybeUninit;
 use core::ptr::NonNull;
 use hotmem::geometry::SECTION_FRAMES;
 use hotmem::{AllocRequest, Bytes, Pfn, PfnRange, State, Zone};
 use hotmem_directmap::{DescriptorMap, DescriptorMapError};
-use hotmem_guest::descriptor::{Owner, Page, address_of};
+use hotmem_guest::descriptor::{Owner, Page};
 use hotmem_guest::pattern::mix_bits;
 use hotmem_guest::tables::FrameTables;
 use hotmem_guest::to_usize;
@@ -22,6 +22,8 @@ use hotmem_memmap::{Compound, Kind, MapLayout, Memmap, Slots};
 
 /// The kind of memory in the descriptors of RAM and of holes.
 const KIND: Kind = Kind::Generic;
+/// The owner of holes between the kernel's RAM.
+const HOLE_OWNER: Owner = Owner::hole(LAYOUT.descriptor_map_base);
 /// The number of frames (8 GiB) whose descriptors are written between two reports of progress to
 /// the watchdog.
 const FRAMES_AT_ONCE: u64 = 64 * SECTION_FRAMES as u64;
@@ -48,12 +50,12 @@ impl Engine {
             // Boot memory is never removed, so its descriptors may lie anywhere in boot memory.
             let mapping = self.mapping();
             let mut parts = run.chunks(SECTION_FRAMES as u64 / 2);
-            parts.try_for_each(|part| mapping.write(part, &Owner::RAM, frame))?;
+            parts.try_for_each(|part| mapping.write(part, &RAM_OWNER, frame))?;
             from = run.end();
         }
         let mut from = Pfn::ZERO;
         while let Some(hole) = next_hole(&self.hotplug, from) {
-            self.mapping().write(hole, &Owner::HOLE, frame)?;
+            self.mapping().write(hole, &HOLE_OWNER, frame)?;
             from = hole.end();
         }
         self.hotplug.settings.holes_described = true;
@@ -65,7 +67,7 @@ impl Engine {
         &self,
         selection: CheckedDescriptors,
     ) -> Result<u64, WrongDescriptor> {
-        let memmap = Memmap::new(KIND, Compound::SINGLE, &Owner::RAM);
+        let memmap = Memmap::new(KIND, Compound::SINGLE, &RAM_OWNER);
         let mut checked = 0;
         let mut from = Pfn::ZERO;
         while let Some(run) = next_run(&self.hotplug, from) {
@@ -77,7 +79,7 @@ impl Engine {
                     CheckedDescriptors::Sample => (0..0, &sampled[..]),
                 };
                 for pfn in range.chain(sampled.iter().copied()).filter_map(Pfn::new) {
-                    if read_descriptor(pfn) != Owner::RAM.page(pfn, KIND, memmap.layout()) {
+                    if read_descriptor(pfn) != RAM_OWNER.page(pfn, KIND, memmap.layout()) {
                         return Err(WrongDescriptor(pfn));
                     }
                     checked += 1;
@@ -91,11 +93,11 @@ impl Engine {
 
     /// Checks the descriptors of all holes in runs of online memory. Returns how many it checked.
     fn check_holes(&self) -> Result<u64, WrongDescriptor> {
-        let layout = *Memmap::new(KIND, Compound::SINGLE, &Owner::HOLE).layout();
+        let layout = *Memmap::new(KIND, Compound::SINGLE, &HOLE_OWNER).layout();
         let (mut checked, mut wrong) = (0, None);
         let mut check = |hole: PfnRange| {
             for pfn in (hole.start().number()..hole.end().number()).filter_map(Pfn::new) {
-                if read_descriptor(pfn) != Owner::HOLE.page(pfn, KIND, &layout) {
+                if read_descriptor(pfn) != HOLE_OWNER.page(pfn, KIND, &layout) {
                     wrong.get_or_insert(WrongDescriptor(pfn));
                 }
                 checked += 1;
@@ -154,14 +156,17 @@ impl KernelMapping {
 /// # Safety
 /// As for [`Slots::mapped`].
 unsafe fn slots(range: PfnRange, layout: &MapLayout) -> Option<Slots<'static, Page>> {
-    let base = core::ptr::with_exposed_provenance_mut(to_usize(address_of(range.start())));
+    let base =
+        core::ptr::with_exposed_provenance_mut(to_usize(RAM_OWNER.descriptor(range.start())));
     // SAFETY: the caller keeps the promises of `Slots::mapped`.
     unsafe { Slots::mapped(range, NonNull::new(base)?, layout) }.ok()
 }
 
 /// Reads the descriptor of present RAM or of a described hole.
 fn read_descriptor(pfn: Pfn) -> Page {
-    let page = core::ptr::with_exposed_provenance::<MaybeUninit<Page>>(to_usize(address_of(pfn)));
+    let page = core::ptr::with_exposed_provenance::<MaybeUninit<Page>>(to_usize(
+        RAM_OWNER.descriptor(pfn),
+    ));
     // SAFETY: the descriptors of present RAM, and of holes in runs of online memory, are mapped and
     // written, and nothing changes them.
     unsafe { page.read().assume_init() }

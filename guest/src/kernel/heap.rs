@@ -10,11 +10,11 @@
 use super::memory::AddressSpace;
 use super::migratable_window::MigratableWindow;
 use super::take_once::TakeOnce;
+use crate::arch::LAYOUT;
 use core::alloc::Layout;
 use core::ptr::NonNull;
 use hotmem::{Bytes, Migration, Pfn, PfnRange};
 use hotmem_directmap::{Attributes, PAGE_BYTES};
-use hotmem_guest::layout::WINDOW_PAGES;
 use hotmem_guest::to_usize;
 use hotmem_pgtable::target::Batch;
 use talc::TalcLock;
@@ -28,9 +28,8 @@ static HEAP: TalcLock<spin::Mutex<()>, Pages> = TalcLock::new(Pages::unmapped())
 /// The buffer in which the window collects its changes of page tables. [`open`] takes it.
 static PAGE_TABLE_BATCH: TakeOnce<Batch> = TakeOnce::new(Batch::new());
 
-/// The start of the window, at the start of the last 16 TiB of the address space. The second half
-/// of these 16 TiB contains the kernel's image.
-const BASE: u64 = 0xffff_f000_0000_0000;
+/// The start of the window.
+const BASE: u64 = LAYOUT.heap;
 /// The minimal number of pages by which the heap grows or shrinks.
 const GROWTH_PAGES: u64 = 64;
 const GROWTH_BYTES: u64 = GROWTH_PAGES * PAGE_BYTES;
@@ -128,7 +127,7 @@ unsafe impl Source for Pages {
         let bytes =
             layout.size().checked_add(layout.align()).and_then(|sum| sum.checked_add(overhead));
         let pages = (bytes.ok_or(())? as u64).div_ceil(GROWTH_BYTES) * GROWTH_PAGES;
-        if pages > WINDOW_PAGES - talc.source.mapped_pages {
+        if pages > LAYOUT.window_pages - talc.source.mapped_pages {
             return Err(());
         }
         talc.source.grow(pages).ok_or(())?;

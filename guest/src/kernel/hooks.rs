@@ -4,18 +4,17 @@
 use super::balloon::BalloonMemory;
 use super::fatal::give_up;
 use super::heap;
-use super::memory::{AddressSpace, virt};
+use super::memory::{AddressSpace, RAM_OWNER, virt};
 use super::moving_pages;
 use super::quiesce;
 use super::workload::Workload;
+use crate::arch::LAYOUT;
 use hotmem::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES};
 use hotmem::{
     Bytes, Describe, Hooks, Map, Migration, Pfn, PfnRange, RangeError, TABLE_RESERVE, Veto, Zone,
 };
 use hotmem_directmap::{Caching, tables_needed};
 use hotmem_guest::cmdline::Options;
-use hotmem_guest::descriptor::Owner;
-use hotmem_guest::layout::DESCRIPTORS;
 use hotmem_guest::signal::other_cpus;
 
 /// The direct map and the descriptors of RAM.
@@ -132,13 +131,13 @@ unsafe impl Describe for KernelMapping {
     }
 
     fn pageblocks_needed(&self, _: PfnRange) -> u64 {
-        DESCRIPTORS.frames_per_section() / PAGEBLOCK_FRAMES as u64
+        LAYOUT.descriptors.frames_per_section() / PAGEBLOCK_FRAMES as u64
     }
 
     unsafe fn describe(&mut self, range: PfnRange, take_frame: &mut dyn FnMut() -> Option<Pfn>) {
         // `take_frame` returns `frames_needed` frames, and nothing is mapped where they lie, so
         // `write` cannot fail.
-        let _ = self.write(range, &Owner::RAM, take_frame);
+        let _ = self.write(range, &RAM_OWNER, take_frame);
     }
 
     unsafe fn undescribe(

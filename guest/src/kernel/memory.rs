@@ -1,15 +1,15 @@
 //! The kernel's memory: its frames and its address space.
 
 use super::this_cpu::ThisCpu;
-use crate::arch::{FlushAll, image, paging};
+use crate::arch::{FlushAll, LAYOUT, image, paging};
 use core::fmt;
 use core::ptr::NonNull;
 use hotmem::geometry::PAGEBLOCK_FRAMES;
 use hotmem::{AllocError, AllocRequest, Allocation, Frames, Pfn, PfnRange};
 use hotmem_directmap::{Attributes, Caching, DescriptorMap, DirectMap, DirectMapError, Window};
+use hotmem_guest::descriptor::Owner;
 use hotmem_guest::frame_words::FrameWords;
-pub(crate) use hotmem_guest::layout::virt;
-use hotmem_guest::layout::{self, DESCRIPTORS, DIRECT_MAP, DIRECT_MAP_BASE};
+use hotmem_guest::layout;
 use hotmem_guest::tables::FrameTables;
 use hotmem_guest::to_usize;
 use hotmem_pgtable::target::{Batch, Format};
@@ -18,9 +18,12 @@ use hotmem_pgtable::target::{Batch, Format};
 pub(crate) static FRAMES: Frames<ThisCpu> = Frames::new(ThisCpu);
 
 /// The difference between virtual and physical addresses in the direct map.
-pub(crate) const DIRECT_MAP_OFFSET: usize = to_usize(DIRECT_MAP_BASE);
+pub(crate) const DIRECT_MAP_OFFSET: usize = to_usize(LAYOUT.direct_map.base());
 /// Access to frames as words, through the direct map.
 pub(crate) const FRAME_WORDS: FrameWords = FrameWords::at_offset(DIRECT_MAP_OFFSET);
+
+/// The owner of the kernel's RAM in its descriptors.
+pub(crate) const RAM_OWNER: Owner = Owner::ram(LAYOUT.descriptor_map_base);
 
 /// The kernel's page tables, and frames for further page tables until [`FRAMES`] can be used.
 pub(crate) struct AddressSpace {
@@ -42,8 +45,15 @@ pub(crate) enum MapError {
 
 /// Returns the physical address of a pointer into the direct map or the kernel's image.
 pub(crate) fn phys(pointer: *const u8) -> u64 {
-    let in_direct_map = || (pointer.expose_provenance() as u64).wrapping_sub(DIRECT_MAP_BASE);
+    let in_direct_map =
+        || (pointer.expose_provenance() as u64).wrapping_sub(LAYOUT.direct_map.base());
     image::phys(pointer).unwrap_or_else(in_direct_map)
+}
+
+/// Returns the pointer to a physical address in the direct map.
+#[inline]
+pub(crate) const fn virt(phys_addr: u64) -> *mut u8 {
+    LAYOUT.virt(phys_addr)
 }
 
 /// Allocates frames as a raw range.
@@ -74,9 +84,10 @@ impl AddressSpace {
         let frame_tables = unsafe { FrameTables::new(FRAME_WORDS) };
         let attributes = paging::supported(Attributes::KERNEL_DATA);
         let huge_pages = paging::has_huge_pages();
-        let direct_map = DirectMap::new(frame_tables, root, DIRECT_MAP, huge_pages, FlushAll)
-            .with_attributes(attributes);
-        let descriptors = DescriptorMap::new(frame_tables, root, DESCRIPTORS, FlushAll)
+        let direct_map =
+            DirectMap::new(frame_tables, root, LAYOUT.direct_map, huge_pages, FlushAll)
+                .with_attributes(attributes);
+        let descriptors = DescriptorMap::new(frame_tables, root, LAYOUT.descriptors, FlushAll)
             .with_attributes(attributes);
         AddressSpace { root, frame_tables, direct_map, descriptors, early_frames }
     }
@@ -88,7 +99,7 @@ impl AddressSpace {
         base: u64,
         batch: &'static mut Batch,
     ) -> Window<'static, FrameTables, FlushAll> {
-        Window::new(self.frame_tables, self.root, layout::window(base), FlushAll, batch)
+        Window::new(self.frame_tables, self.root, LAYOUT.window(base), FlushAll, batch)
     }
 
     /// Returns the page tables of the direct map.

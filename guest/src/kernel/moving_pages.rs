@@ -12,7 +12,7 @@ use super::progress::WATCHDOG;
 use super::quiesce;
 use super::take_once::TakeOnce;
 use super::this_cpu::ThisCpu;
-use crate::arch::{answer_flush, flush_all};
+use crate::arch::{LAYOUT, answer_flush, flush_all};
 use core::sync::atomic::{
     AtomicU32, AtomicU64,
     Ordering::{Acquire, Relaxed, Release},
@@ -27,7 +27,7 @@ use hotmem_guest::to_usize;
 use hotmem_pgtable::target::Batch;
 
 /// The virtual address of the first page.
-const BASE: u64 = 0xffff_f080_0000_0000;
+const BASE: u64 = LAYOUT.written_pages;
 const MAX_PAGES: usize = to_usize(MAX_WRITTEN.0 / PAGE_BYTES);
 /// The maximal number of CPUs that write: CPUs 1 to 7. CPU n writes to the words n, n + 64, n +
 /// 128, …

@@ -3,11 +3,10 @@
 
 use super::memory::{AddressSpace, alloc_frames};
 use super::take_once::TakeOnce;
-use crate::arch::{FlushAll, paging, stack_layout};
+use crate::arch::{FlushAll, LAYOUT, paging, stack_layout};
 use core::fmt;
 use hotmem::{AllocError, AllocRequest};
 use hotmem_directmap::{Attributes, PAGE_BYTES, Window, WindowError};
-use hotmem_guest::layout::STACKS_BASE;
 use hotmem_guest::tables::FrameTables;
 use hotmem_guest::to_usize;
 use hotmem_pgtable::target::{Batch, Format};
@@ -27,7 +26,7 @@ pub(crate) enum StackError {
 impl Stacks {
     /// Opens the window. Ends the run at the second call.
     pub(crate) fn open(space: &AddressSpace) -> Self {
-        Stacks(space.window(STACKS_BASE, BATCH.take()))
+        Stacks(space.window(LAYOUT.stacks, BATCH.take()))
     }
 
     /// Maps the stacks of a CPU. Returns the end of the stack on which it starts.
@@ -41,7 +40,7 @@ impl Stacks {
             let mapped = self.0.map(page, frame.start(), attributes, new_table);
             mapped.map_err(StackError::Window)?;
         }
-        Ok(to_usize(STACKS_BASE + pages.end * PAGE_BYTES))
+        Ok(to_usize(LAYOUT.stacks + pages.end * PAGE_BYTES))
     }
 }
 

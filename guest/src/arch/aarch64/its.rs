@@ -1,13 +1,13 @@
 //! Drives the GICv3's interrupt translation service (ITS), which turns the messages of PCI devices into
 //! interrupts of the first CPU, called LPIs. (Arm IHI 0069, chapters 5 and 12)
 
+use super::LAYOUT;
 use super::interrupts::Message;
 use super::mmio::{read_u64, write_u32, write_u64};
 use core::ptr::NonNull;
 use hotmem::PfnRange;
 use hotmem::geometry::FRAME_SIZE;
 use hotmem_guest::fixed_list::FixedList;
-use hotmem_guest::layout::{DIRECT_MAP_BASE, virt};
 use hotmem_guest::to_usize;
 use spin::Mutex;
 
@@ -130,7 +130,7 @@ impl Its {
         let (properties, pending, queue) =
             (zeroed(alloc, 1)?, zeroed(alloc, 4)?, zeroed(alloc, 4)?);
         // SAFETY: the table of properties was just allocated, and has a byte for each LPI.
-        unsafe { virt(properties).write_bytes(ENABLED, LPI_COUNT) };
+        unsafe { LAYOUT.virt(properties).write_bytes(ENABLED, LPI_COUNT) };
         let mut device_limit = u64::MAX;
         // SAFETY: the registers are mapped, and the ITS and the redistributor use only the tables that
         // were just allocated and are never freed.
@@ -167,11 +167,11 @@ impl Its {
             unsafe { (read_u64(registers + TYPE), read_u64(redistributor + REDISTRIBUTOR_TYPE)) };
         let target = if its_type & NAMES_ADDRESSES != 0 {
             // The redistributor lies in the direct map.
-            redistributor as u64 - DIRECT_MAP_BASE
+            redistributor as u64 - LAYOUT.direct_map.base()
         } else {
             (number >> 8 & 0xffff) << 16
         };
-        let queue = virt(queue).cast();
+        let queue = LAYOUT.virt(queue).cast();
         let device_tables = FixedList::empty((0, 0));
         let mut its = Its {
             phys_addr,
@@ -216,7 +216,7 @@ impl Its {
         self.run([MAP_DEVICE | u64::from(requester) << 32, 0, 0, 0])?;
         self.run([SYNCHRONISE, 0, self.target, 0])?;
         // SAFETY: the frame was allocated for the table, and the ITS does not use it any more.
-        unsafe { virt(table).write_bytes(0, to_usize(FRAME_SIZE)) };
+        unsafe { LAYOUT.virt(table).write_bytes(0, to_usize(FRAME_SIZE)) };
         Some(table)
     }
 
@@ -250,6 +250,6 @@ fn zeroed(alloc: fn(u32) -> Option<PfnRange>, order: u32) -> Option<u64> {
     let frames = alloc(order)?;
     let phys_addr = frames.start().phys_addr();
     // SAFETY: the frames were just allocated, so they are mapped and have no other user.
-    unsafe { virt(phys_addr).write_bytes(0, to_usize(frames.bytes().0)) };
+    unsafe { LAYOUT.virt(phys_addr).write_bytes(0, to_usize(frames.bytes().0)) };
     Some(phys_addr)
 }

@@ -30,6 +30,10 @@ pub(crate) use smp::start_others;
 pub(crate) use unsupported::{IoPort, NextKernel, handle_nmis, take_bad_frame};
 
 use super::handlers::{self, Handlers};
+use hotmem_guest::layout::Layout;
+
+/// The layout of the address space.
+pub(crate) const LAYOUT: Layout = Layout::FOUR_LEVELS;
 
 /// Handles exceptions of the first CPU from now on. The boot code has set up everything else.
 pub(crate) fn start_first_cpu(handlers: &'static Handlers) {

@@ -2,9 +2,9 @@
 //! the handler of the fault can tell from the stack pointer that the stack is full: below the stack, the
 //! pointer's bit [`SHIFT`] is clear.
 
+use super::LAYOUT;
 use core::ops::Range;
 use hotmem_directmap::PAGE_BYTES;
-use hotmem_guest::layout::STACKS_BASE;
 
 /// A stack begins at an odd multiple of its size, 2^`SHIFT` bytes. The even multiple below is not mapped.
 pub(super) const SHIFT: u32 = 16;
@@ -14,7 +14,7 @@ const PAGES: u64 = BYTES / PAGE_BYTES;
 /// The pages of a CPU other than the first one: those of its stack, and those below.
 const PAGES_PER_CPU: u64 = 2 * PAGES;
 
-const _: () = assert!(STACKS_BASE.is_multiple_of(2 * BYTES));
+const _: () = assert!(LAYOUT.stacks.is_multiple_of(2 * BYTES));
 
 /// Returns the pages of a CPU's stack, numbered from the start of the window. The CPU starts at the end
 /// of the last page.

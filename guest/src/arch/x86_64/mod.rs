@@ -41,7 +41,11 @@ use super::handlers::{self, Handlers};
 use core::ptr::NonNull;
 use hotmem::PfnRange;
 use hotmem_guest::device_tree::Gic;
+use hotmem_guest::layout::Layout;
 use lapic::LocalApic;
+
+/// The layout of the address space.
+pub(crate) const LAYOUT: Layout = Layout::FOUR_LEVELS;
 
 /// Handles exceptions and interrupts of the first CPU from now on.
 pub(crate) fn start_first_cpu(handlers: &'static Handlers) {

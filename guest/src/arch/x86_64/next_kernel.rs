@@ -6,13 +6,14 @@
 //! loader may add the arguments of an init program after ` -- `. The next kernel gets the same memory map
 //! and modules as this kernel.
 
+use super::LAYOUT;
 use super::paging;
 use super::smp::TRAMPOLINE;
 use core::arch::{asm, global_asm};
 use core::fmt;
 use hotmem::{Pfn, PfnRange};
 use hotmem_guest::elf::{Image, ImageError, Segment};
-use hotmem_guest::layout::{frames_touched_by, virt};
+use hotmem_guest::layout::frames_touched_by;
 use hotmem_guest::memory_map::MemoryMapEntry;
 use hotmem_guest::pvh::{Handover, PvhError};
 use hotmem_guest::signal::other_cpus;
@@ -65,7 +66,7 @@ impl NextKernel {
     ) -> Result<Self, NextKernelError> {
         // SAFETY: modules lie in RAM, all RAM is mapped, and nothing writes to modules.
         let bytes =
-            unsafe { core::slice::from_raw_parts(virt(module.addr), to_usize(module.size)) };
+            unsafe { core::slice::from_raw_parts(LAYOUT.virt(module.addr), to_usize(module.size)) };
         let image = Image::read(bytes).map_err(NextKernelError::Image)?;
         let mut parts = 0;
         for segment in image.segments() {
@@ -76,13 +77,16 @@ impl NextKernel {
             }
             // SAFETY: the entry lies between `TABLES` and `START_INFO`, in RAM that this kernel
             // keeps out of use.
-            unsafe { virt(TABLES).cast::<Part>().add(parts).write(part) };
+            unsafe { LAYOUT.virt(TABLES).cast::<Part>().add(parts).write(part) };
             parts += 1;
         }
         // SAFETY: the memory from `START_INFO` to `TABLES_END` is RAM that this kernel keeps out of
         // use.
         let buffer = unsafe {
-            core::slice::from_raw_parts_mut(virt(START_INFO), to_usize(TABLES_END - START_INFO))
+            core::slice::from_raw_parts_mut(
+                LAYOUT.virt(START_INFO),
+                to_usize(TABLES_END - START_INFO),
+            )
         };
         handover.write(START_INFO, buffer).map_err(NextKernelError::Tables)?;
         Ok(NextKernel { entry: image.entry(), part_count: parts })
@@ -97,7 +101,9 @@ impl NextKernel {
         let (start, end) = (&raw const next_start, &raw const next_end);
         // SAFETY: the page at `TRAMPOLINE` is RAM that this kernel keeps out of use. The code is
         // shorter than a page.
-        unsafe { virt(TRAMPOLINE).copy_from_nonoverlapping(start, end.addr() - start.addr()) };
+        unsafe {
+            LAYOUT.virt(TRAMPOLINE).copy_from_nonoverlapping(start, end.addr() - start.addr())
+        };
         paging::restore_identity_map();
         // SAFETY: the copied code is linked for the address `TRAMPOLINE`, and is mapped there.
         // `Part::new` has checked the parts that the code copies, and no other code of this kernel

@@ -1,5 +1,6 @@
 //! Starts the other CPUs by INIT and SIPI (Intel SDM volume 3, 9.4.4).
 
+use super::LAYOUT;
 use super::clock::Clock;
 use super::cpu_number;
 use super::flush::flush_all;
@@ -16,7 +17,6 @@ use core::sync::atomic::{
     AtomicUsize,
     Ordering::{Acquire, Relaxed, Release},
 };
-use hotmem_guest::layout::virt;
 use hotmem_guest::limits::MAX_CPUS;
 use hotmem_guest::signal::{other_cpus, set_other_cpus};
 use hotmem_guest::to_usize;
@@ -64,7 +64,7 @@ pub(crate) fn start_others<E>(
     let len = end.addr() - start.addr();
     // SAFETY: the page at `TRAMPOLINE` is mapped, and nothing uses it after the loader's tables
     // were read. The code is shorter than a page.
-    unsafe { virt(TRAMPOLINE).copy_from_nonoverlapping(start, len) };
+    unsafe { LAYOUT.virt(TRAMPOLINE).copy_from_nonoverlapping(start, len) };
     paging::restore_identity_map();
     let own_id = apic.id();
     let ids = apic_ids.iter().filter_map(|&id| u8::try_from(id).ok());

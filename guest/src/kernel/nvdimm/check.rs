@@ -2,14 +2,14 @@
 //! data.
 
 use super::BoundMemory;
-use crate::kernel::memory::{AddressSpace, FRAME_WORDS};
+use crate::arch::LAYOUT;
+use crate::kernel::memory::{AddressSpace, FRAME_WORDS, RAM_OWNER};
 use crate::kernel::progress::WATCHDOG;
 use core::fmt;
 use hotmem::geometry::{FRAME_SIZE, PAGEBLOCK_FRAMES};
 use hotmem::{Bytes, Pfn, PfnRange};
 use hotmem_directmap::Access;
-use hotmem_guest::descriptor::{HEAD, Page, address_of};
-use hotmem_guest::layout::DESCRIPTORS;
+use hotmem_guest::descriptor::{HEAD, Page};
 use hotmem_guest::pattern::{self, Mismatch, mix_bits};
 use hotmem_guest::to_usize;
 
@@ -53,7 +53,7 @@ pub(super) fn descriptors(bound: &BoundMemory, all: bool) -> Result<u64, CheckEr
 
 fn check_descriptor(bound: &BoundMemory, pfn: Pfn) -> Result<(), CheckError> {
     let expected = bound.owner.page(pfn, bound.parameters.kind, &bound.layout);
-    let found = read_descriptor(address_of(pfn));
+    let found = read_descriptor(RAM_OWNER.descriptor(pfn));
     for (n, (found, expected)) in found.words().into_iter().zip(expected.words()).enumerate() {
         if found != expected {
             return Err(CheckError::Descriptor { pfn, offset: 8 * n, found, expected });
@@ -61,9 +61,13 @@ fn check_descriptor(bound: &BoundMemory, pfn: Pfn) -> Result<(), CheckError> {
     }
     // The head's frame follows from the address of its descriptor.
     let head = pfn.align_down(bound.layout.compound().frames());
-    let address = found.head_address(address_of(pfn), &bound.layout);
+    let address = found.head_address(RAM_OWNER.descriptor(pfn), &bound.layout);
     let is_head = head == pfn || read_descriptor(address).flags & HEAD != 0;
-    if address == address_of(head) && is_head { Ok(()) } else { Err(CheckError::Head(pfn)) }
+    if address == RAM_OWNER.descriptor(head) && is_head {
+        Ok(())
+    } else {
+        Err(CheckError::Head(pfn))
+    }
 }
 
 /// Reads a descriptor of bound memory.
@@ -78,7 +82,7 @@ fn read_descriptor(address: u64) -> Page {
 /// of the shared tails counts once.
 pub(super) fn backing(bound: &BoundMemory, space: &mut AddressSpace) -> Result<Bytes, CheckError> {
     let mut writable_frames = 0;
-    for page in DESCRIPTORS.pages_of(bound.data) {
+    for page in LAYOUT.descriptors.pages_of(bound.data) {
         match (space.descriptor_map_mut().frame(page), bound.tails) {
             (Some((_, Access::Write)), _) => writable_frames += 1,
             (Some((frame, Access::Read)), Some(tails)) if frame == tails => {}

@@ -9,7 +9,9 @@ mod supply;
 
 use super::engine::Engine;
 use super::memory::{AddressSpace, alloc_frames, virt};
+use crate::arch::LAYOUT;
 use crate::kernel::fatal::must;
+use crate::kernel::memory::RAM_OWNER;
 use core::fmt;
 use core::mem::MaybeUninit;
 use core::ptr::NonNull;
@@ -18,8 +20,7 @@ use hotmem::geometry::{FRAME_SIZE, PAGEBLOCK_FRAMES};
 use hotmem::{AddError, AddRequest, AllocError, AllocRequest, Bytes, Pfn, PfnRange, RangeError};
 use hotmem_directmap::{Access, DescriptorMapError};
 use hotmem_guest::cmdline::{DescriptorPlace, Namespace, Options};
-use hotmem_guest::descriptor::{Owner, Page, address_of};
-use hotmem_guest::layout::{DESCRIPTOR_MAP_BASE, DESCRIPTORS};
+use hotmem_guest::descriptor::{Owner, Page};
 use hotmem_guest::to_usize;
 use hotmem_memmap::{
     Altmap, AltmapError, Backing, Compound, DescribeError, Kind, MapLayout, Memmap, ShareError,
@@ -112,7 +113,7 @@ impl BoundMemory {
         region: PfnRange,
         parameters: BindParameters,
     ) -> Result<BoundMemory, BindError> {
-        let owner = Owner::device(region.start().phys_addr(), DESCRIPTOR_MAP_BASE);
+        let owner = Owner::device(region.start().phys_addr(), LAYOUT.descriptor_map_base);
         let layout = *parameters.memmap(&owner)?.layout();
         let (data, mut supply) = match parameters.map {
             DescriptorPlace::Device => {
@@ -136,7 +137,7 @@ impl BoundMemory {
     /// Writes all descriptors. Returns the number of bytes written.
     fn describe(&self) -> Result<Bytes, BindError> {
         let memmap = self.parameters.memmap(&self.owner)?;
-        let base = to_usize(address_of(self.data.start()));
+        let base = to_usize(RAM_OWNER.descriptor(self.data.start()));
         let Some(base) = NonNull::new(core::ptr::with_exposed_provenance_mut(base)) else {
             return Err(BindError::Slots(SlotsError::Misaligned(self.data)));
         };
@@ -159,7 +160,7 @@ impl BoundMemory {
     fn unmap_descriptors(self, space: &mut AddressSpace) {
         let on_device = self.parameters.map == DescriptorPlace::Device;
         space.descriptor_map_mut().unmap(
-            DESCRIPTORS.pages_of(self.data),
+            LAYOUT.descriptors.pages_of(self.data),
             |frames, access| {
                 if !on_device && access == Access::Write {
                     free_frames(frames);
@@ -190,7 +191,7 @@ impl BoundMemory {
         space: &mut AddressSpace,
         supply: &mut DescriptorFrames,
     ) -> Result<(), BindError> {
-        let mut pages = DESCRIPTORS.pages_of(self.data);
+        let mut pages = LAYOUT.descriptors.pages_of(self.data);
         while !pages.is_empty() {
             let large_page_end = (pages.start | (PAGEBLOCK_FRAMES as u64 - 1)) + 1;
             let wanted = match self.parameters.map {
@@ -281,7 +282,8 @@ fn carve(region: PfnRange, layout: &MapLayout) -> Result<Altmap, AltmapError> {
     let carve_after = |skipped| Altmap::carve(region, reserved + skipped, layout);
     let large = PAGEBLOCK_FRAMES as u64;
     let has_same_alignment = |altmap: &Altmap| {
-        altmap.map().start().number() % large == DESCRIPTORS.pages_of(altmap.data()).start % large
+        altmap.map().start().number() % large
+            == LAYOUT.descriptors.pages_of(altmap.data()).start % large
     };
     let aligned =
         (0..large).filter_map(|skipped| carve_after(skipped).ok()).find(has_same_alignment);

@@ -1,7 +1,7 @@
 //! Attaches devices, handles their interrupts, and detaches them.
 
 use super::Session;
-use crate::arch::{MESSAGES, Message, interrupts};
+use crate::arch::{LAYOUT, MESSAGES, Message, interrupts};
 use crate::kernel::acpi_hotplug::AcpiHotplug;
 use crate::kernel::attached_device::{AttachedDevice, InterruptSource};
 use crate::kernel::balloon::Balloon;
@@ -15,7 +15,6 @@ use crate::kernel::pinned_memory::PinnedRanges;
 use crate::kernel::progress::{TICKS_WITHOUT_IRQ, WATCHDOG, start_ticking};
 use crate::kernel::transport::ConnectedDevice;
 use hotmem_guest::event::Event;
-use hotmem_guest::layout::DIRECT_MAP_BYTES;
 use hotmem_guest::limits::MAX_DEVICES;
 use hotmem_guest::slot::Action;
 use hotmem_guest::virtio_mmio::MmioDevice;
@@ -133,7 +132,7 @@ impl Session {
         let attached = must("virtio-mem", started);
         self.report.event(&attached.event(number));
         let region = attached.region();
-        if region.end().phys_addr() > DIRECT_MAP_BYTES {
+        if region.end().phys_addr() > LAYOUT.direct_map.bytes().0 {
             give_up(format_args!("virtio-mem: {region} lies beyond the direct map"));
         }
         self.engine.hooks.workload.add_region(number, region);

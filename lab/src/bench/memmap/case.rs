@@ -3,7 +3,10 @@
 use super::{field_by_field, fill::Fill, memory::PageSize};
 use anyhow::{Error, Result};
 use hotmem::{Bytes, PfnRange, geometry::PAGEBLOCK_FRAMES};
-use hotmem_guest::descriptor::{Owner, Page};
+use hotmem_guest::{
+    descriptor::{Owner, Page},
+    layout::Layout,
+};
 use hotmem_memmap::{Compound, Kind, Memmap, Slots, Stores};
 use std::{
     mem::MaybeUninit,
@@ -274,7 +277,10 @@ impl Case {
 
     /// Returns the number of bytes that Hotmem writes to describe `range`.
     pub(super) fn written(&self, range: PfnRange) -> Result<Bytes> {
-        let frames = self.memmap(&Owner::RAM)?.layout().frames_needed(range);
+        let frames = self
+            .memmap(&Owner::ram(Layout::FOUR_LEVELS.descriptor_map_base))?
+            .layout()
+            .frames_needed(range);
         Ok(PfnRange::with_len(hotmem::Pfn::ZERO, frames).unwrap_or_default().bytes())
     }
 }
