@@ -5,7 +5,8 @@
 //! | `device_tree.rs` | the description of the machine |
 //! | `device_tree/early.rs` | the devices by which the kernel reports errors of the tree |
 //! | `device_tree/pci.rs` | the host bridge of PCI |
-//! | `device_tree/gic.rs` | the interrupt controller |
+//! | `device_tree/gic.rs` | the interrupt controller of aarch64 |
+//! | `device_tree/riscv.rs` | what only trees of riscv64 have: harts, their timer and the PLIC |
 //! | `device_tree/no_map.rs` | memory that must not be mapped |
 //! | `device_tree/node.rs` | nodes and their properties |
 //! | `device_tree/error.rs` | the errors |
@@ -19,14 +20,16 @@ mod gic;
 mod no_map;
 mod node;
 mod pci;
+mod riscv;
 #[cfg(test)]
 mod tests;
 
-pub use early::{EarlyDevices, PowerCalls};
+pub use early::{EarlyDevices, Ns16550, PowerCalls};
 pub use error::TreeError;
 pub use gic::Gic;
 pub use node::Range;
 pub use pci::PciHost;
+pub use riscv::{Plic, Riscv};
 
 use crate::fixed_list::FixedList;
 use deforest::blob::Devicetree;
@@ -66,6 +69,8 @@ pub struct DeviceTree<'t> {
     pub pci: Option<PciHost>,
     /// The interrupt controller, if it is a GICv3.
     pub gic: Option<Gic>,
+    /// What only trees of riscv64 have.
+    pub riscv: Riscv,
 }
 
 impl<'t> DeviceTree<'t> {
@@ -83,6 +88,7 @@ impl<'t> DeviceTree<'t> {
             cpu_ids: FixedList::empty(0),
             pci: None,
             gic: None,
+            riscv: Riscv::NONE,
         };
         tree.add_in_use(Range { start: phys_addr, len: size_of_val(blob) as u64 })?;
         let mut reserved = Devicetree::from_slice(blob)?.mem_reserve_entries()?;
@@ -115,10 +121,13 @@ impl<'t> DeviceTree<'t> {
                     }
                 })?;
             }
-            ("cpus", "cpu") if node.is_enabled()? => {
+            ("", "cpus") => self.riscv.read_cpus(node)?,
+            ("cpus", "cpu") if node.is_enabled()? && riscv::can_run_kernel(node)? => {
                 self.cpu_count = self.cpu_count.saturating_add(1);
                 // A CPU without room in the list is not started.
-                let _ = self.cpu_ids.push(node.first_range()?.start);
+                let id = node.first_range()?.start;
+                let _ = self.cpu_ids.push(id);
+                self.riscv.begin_hart(id);
             }
             _ if self.pci.is_none() && node.is_device("pci-host-ecam-generic")? => {
                 self.pci = Some(PciHost::read(node)?);
@@ -126,6 +135,7 @@ impl<'t> DeviceTree<'t> {
             _ if self.gic.is_none() && node.is_device("arm,gic-v3")? => {
                 self.gic = Some(Gic::read(node)?);
             }
+            _ if riscv::Riscv::is_wanted(node)? => self.riscv.read_node(node)?,
             _ if node.is_device("arm,gic-v3-its")? => {
                 let range = node.first_range()?;
                 // The node is below that of its GIC.

@@ -24,18 +24,26 @@
 
 #[cfg(target_arch = "aarch64")]
 mod aarch64;
+#[cfg(any(target_arch = "aarch64", target_arch = "riscv64"))]
+mod flat_image;
 mod handlers;
 mod overflow;
+#[cfg(target_arch = "riscv64")]
+mod riscv64;
 #[cfg(target_arch = "x86_64")]
 mod x86_64;
 
 #[cfg(target_arch = "aarch64")]
 use aarch64 as this;
+#[cfg(target_arch = "riscv64")]
+use riscv64 as this;
 #[cfg(target_arch = "x86_64")]
 use x86_64 as this;
 
 pub(crate) use handlers::Handlers;
 pub(crate) use overflow::plan_overflow;
+#[cfg(any(target_arch = "aarch64", target_arch = "riscv64"))]
+use this::NAME;
 pub(crate) use this::{
     Clock, Console, FlushAll, IoPort, LAYOUT, MESSAGES, Message, MessageTarget, NextKernel,
     Stopwatch, answer_flush, cpu_number, exit, flush_all, handle_nmis, image, interrupts, mmio,

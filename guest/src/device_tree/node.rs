@@ -89,6 +89,13 @@ impl<'t> Node<'t> {
         Ok(self.raw.get_property(name)?.map(|property| property.value()))
     }
 
+    /// Returns the value of a property that is a cell.
+    pub(super) fn number(&self, name: &'static str) -> Result<Option<u32>, TreeError<'t>> {
+        let Some(value) = self.property(name)? else { return Ok(None) };
+        let number = value.try_into().map(u32::from_be_bytes);
+        number.map(Some).map_err(|_| self.malformed(name))
+    }
+
     /// Returns whether a property has this string among its strings.
     pub(super) fn has_string(&self, name: &str, string: &str) -> Result<bool, TreeError<'t>> {
         let value = self.property(name)?.unwrap_or_default();

@@ -73,7 +73,8 @@ fn the_machine_of_qemu_is_described() {
     let (distributor, redistributors) = (range(0x800_0000, 0x1_0000), range(0x80a_0000, 0xf6_0000));
     let its = Some(range(0x808_0000, 0x2_0000));
     assert_eq!(tree.gic, Some(Gic { distributor, redistributors, its }));
-    let early = EarlyDevices { pl011: Some(0x900_0000), power_calls: Some(PowerCalls::Hvc) };
+    let early =
+        EarlyDevices { pl011: Some(0x900_0000), ns16550: None, power_calls: Some(PowerCalls::Hvc) };
     assert_eq!(EarlyDevices::find(&words), early);
 }
 

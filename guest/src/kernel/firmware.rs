@@ -7,7 +7,7 @@ use core::fmt;
 use core::ops::Range;
 use hotmem::{BootRange, Bytes, NodeId};
 use hotmem_acpi::aml::{AmlError, Region};
-use hotmem_guest::device_tree::{DeviceTree, Gic, PciHost};
+use hotmem_guest::device_tree::{DeviceTree, PciHost};
 use hotmem_guest::fixed_list::FixedList;
 use hotmem_guest::limits::MAX_CPUS;
 use hotmem_guest::nfit::{NfitError, PersistentRanges};
@@ -20,8 +20,6 @@ pub(crate) struct Firmware {
     pub(crate) ecam: Option<EcamArea>,
     /// The addresses for BARs to which firmware has assigned no address.
     pub(crate) bar_window: Range<u32>,
-    /// The interrupt controller, if it is a GICv3.
-    pub(crate) gic: Option<Gic>,
     /// The registers of general-purpose events, if the FADT names I/O ports for them.
     pub(crate) events: Option<GeneralEvents>,
     /// The registers of memory slots, if the DSDT names them. An error is reported only if the run
@@ -85,7 +83,6 @@ impl Firmware {
         ecam: None,
         // They are below the I/O APIC, and are neither RAM nor firmware on any PC.
         bar_window: 0xfe00_0000..0xfec0_0000,
-        gic: None,
         events: None,
         slots: Ok(None),
         pm_timer_port: None,
@@ -104,7 +101,6 @@ impl Firmware {
     /// Adds what a device tree says.
     pub(crate) fn add_tree(&mut self, tree: &DeviceTree<'_>) {
         self.cpus = Cpus { count: tree.cpu_count.max(1), ids: tree.cpu_ids };
-        self.gic = tree.gic;
         if let Some(PciHost { config_space, first_bus, last_bus, window_start, window_end }) =
             tree.pci
         {

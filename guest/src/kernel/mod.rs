@@ -119,12 +119,16 @@ fn boot(boot_info: u64) -> SessionParameters {
         }
         Description::Tree(tree) => firmware.add_tree(tree),
     }
+    let tree = match description {
+        Description::Acpi { .. } => None,
+        Description::Tree(tree) => Some(tree),
+    };
     let mapping = KernelMapping { space, bytes_described: Bytes::ZERO, has_descriptors: false };
     let hotplug = must("memory", map.start(mapping, table_frames, firmware));
     let engine = Engine::begin(hotplug, options);
     let map_registers =
         |phys_addr, len| engine.space().map_bytes(phys_addr, len, Caching::Uncached);
-    let opened = arch::open_interrupts(firmware.gic, map_registers, memory::alloc_order);
+    let opened = arch::open_interrupts(tree, map_registers, memory::alloc_order);
     must("interrupts", opened);
     let calibrated = stopwatch.calibrate(ticks, firmware.pm_timer_port);
     let clock = &*CLOCK.put(must("clock", calibrated));

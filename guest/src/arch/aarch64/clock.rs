@@ -1,6 +1,6 @@
 //! Measures time by the CPU's virtual counter, whose frequency the CPU knows.
 
-use super::unsupported::IoPort;
+use super::IoPort;
 use core::arch::asm;
 use core::convert::Infallible;
 

@@ -117,8 +117,9 @@ start_first_cpu:
     mov     x5, x21
     mov     x6, #{boot_pages}
     bl      map_pages
-    // The direct map of the device tree, perhaps in the same GiB. A tree that is in another part of 512
+    // The direct map of the device tree, perhaps in the same GiB: it lies in two pages. A tree that is in another part of 512
     // GiB is not mapped, and the kernel cannot read it.
+    mov     x22, xzr
     lsr     x2, x20, #39
     cmp     x2, x21, lsr #39
     b.ne    3f
@@ -128,6 +129,7 @@ start_first_cpu:
     csel    x3, x3, x4, eq
     bic     x5, x20, #0x1fffff
     mov     x6, #2
+    mov     x22, x6
     bl      map_pages
 
     // Drop the lines that the caches have read since.
@@ -143,6 +145,8 @@ start_first_cpu:
     str     x21, [x0]
     ldr     x0, =boot_tree_address
     str     x20, [x0]
+    ldr     x0, =boot_tree_pages
+    str     x22, [x0]
     mov     x0, x20
     mov     x29, xzr
     b       kernel_main

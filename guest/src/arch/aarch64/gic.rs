@@ -12,7 +12,7 @@ use core::fmt;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use hotmem::PfnRange;
-use hotmem_guest::device_tree::Gic;
+use hotmem_guest::device_tree::{DeviceTree, Gic};
 use hotmem_guest::{redistributor, to_usize};
 
 /// The private interrupt of the virtual timer.
@@ -42,11 +42,12 @@ pub(crate) enum GicError<E> {
 /// Opens the interrupt controller, and its translation of messages if it has one. `map` maps registers,
 /// given their physical address and size. `alloc` allocates 2^n frames.
 pub(crate) fn open_interrupts<E>(
-    gic: Option<Gic>,
+    tree: Option<&DeviceTree<'_>>,
     mut map: impl FnMut(u64, u64) -> Result<NonNull<u8>, E>,
     alloc: fn(u32) -> Option<PfnRange>,
 ) -> Result<(), GicError<E>> {
-    let Gic { distributor, redistributors, its } = gic.ok_or(GicError::Missing)?;
+    let Gic { distributor, redistributors, its } =
+        tree.and_then(|tree| tree.gic).ok_or(GicError::Missing)?;
     let mut map = |phys_addr, len| map(phys_addr, len).map_err(GicError::Map);
     let distributor: NonNull<Gicd> = map(distributor.start, distributor.len)?.cast();
     let first = map(redistributors.start, redistributors.len)?;

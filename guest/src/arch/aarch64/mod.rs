@@ -7,17 +7,17 @@ mod cpu_number;
 mod entry;
 mod flush;
 mod gic;
-pub(crate) mod image;
 pub(crate) mod interrupts;
 mod its;
 pub(crate) mod mmio;
 pub(crate) mod paging;
 mod power;
 mod smp;
-pub(crate) mod stack_layout;
 mod trap;
-mod unsupported;
 
+pub(crate) use super::flat_image::{
+    IoPort, NextKernel, handle_nmis, image, stack_layout, take_bad_frame,
+};
 pub(crate) use clock::{Clock, Stopwatch};
 pub(crate) use console::Console;
 pub(crate) use cpu_number::cpu_number;
@@ -27,11 +27,12 @@ pub(crate) use interrupts::{MESSAGES, Message};
 pub(crate) use its::MessageTarget;
 pub(crate) use power::exit;
 pub(crate) use smp::start_others;
-pub(crate) use unsupported::{IoPort, NextKernel, handle_nmis, take_bad_frame};
 
 use super::handlers::{self, Handlers};
 use hotmem_guest::layout::Layout;
 
+/// The name of the architecture.
+pub(super) const NAME: &str = "aarch64";
 /// The layout of the address space.
 pub(crate) const LAYOUT: Layout = Layout::FOUR_LEVELS;
 

@@ -40,7 +40,7 @@ pub(crate) use vectors::{MESSAGES, Message};
 use super::handlers::{self, Handlers};
 use core::ptr::NonNull;
 use hotmem::PfnRange;
-use hotmem_guest::device_tree::Gic;
+use hotmem_guest::device_tree::DeviceTree;
 use hotmem_guest::layout::Layout;
 use lapic::LocalApic;
 
@@ -61,7 +61,7 @@ pub(crate) fn start_first_cpu(handlers: &'static Handlers) {
 /// Finds the local APIC, if there is one. `map` maps registers, given their physical address and size.
 /// There is no other controller, and none needs memory.
 pub(crate) fn open_interrupts<E>(
-    _: Option<Gic>,
+    _: Option<&DeviceTree<'_>>,
     map: impl FnMut(u64, u64) -> Result<NonNull<u8>, E>,
     _: fn(u32) -> Option<PfnRange>,
 ) -> Result<(), E> {

@@ -2,14 +2,14 @@
 //! the handler of the fault can tell from the stack pointer that the stack is full: below the stack, the
 //! pointer's bit [`SHIFT`] is clear.
 
-use super::LAYOUT;
+use crate::arch::LAYOUT;
 use core::ops::Range;
 use hotmem_directmap::PAGE_BYTES;
 
 /// A stack begins at an odd multiple of its size, 2^`SHIFT` bytes. The even multiple below is not mapped.
-pub(super) const SHIFT: u32 = 16;
+pub(in crate::arch) const SHIFT: u32 = 16;
 /// The size of a stack.
-pub(super) const BYTES: u64 = 1 << SHIFT;
+pub(in crate::arch) const BYTES: u64 = 1 << SHIFT;
 const PAGES: u64 = BYTES / PAGE_BYTES;
 /// The pages of a CPU other than the first one: those of its stack, and those below.
 const PAGES_PER_CPU: u64 = 2 * PAGES;

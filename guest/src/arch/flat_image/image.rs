@@ -5,25 +5,23 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use hotmem::{BootRange, Bytes};
 
 /// The address at which the image is linked and runs; see `link.ld` beside this file.
-pub(super) const KERNEL_BASE: u64 = 0xffff_ffff_8000_0000;
+pub(in crate::arch) const KERNEL_BASE: u64 = 0xffff_ffff_8000_0000;
 /// The number of 2 MiB pages of the direct map that the boot code maps, from the image's start on.
-pub(super) const BOOT_PAGES: u64 = 8;
-/// The number of 2 MiB pages in which the loader's device tree lies (Linux,
-/// Documentation/arch/arm64/booting.rst).
-const TREE_PAGES: u64 = 2;
+pub(in crate::arch) const BOOT_PAGES: u64 = 8;
 const PAGE: u64 = 2 << 20;
 const GIB: u64 = 1 << 30;
-/// The number of bits of an address below those that choose an entry of the root table.
-const ROOT_SHIFT: u32 = 39;
 
 /// Memory that the loader uses and no table lists.
 pub(crate) const LOADER_MEMORY: BootRange = BootRange { start: 0, len: Bytes::ZERO };
 
-/// The physical addresses of the image and of the loader's device tree. The boot code writes them.
+/// The physical addresses of the image and of the loader's device tree, and the number of 2 MiB pages of
+/// the direct map that the boot code has mapped for the tree, from its page on. The boot code writes them.
 #[unsafe(no_mangle)]
 static boot_image_address: AtomicU64 = AtomicU64::new(0);
 #[unsafe(no_mangle)]
 static boot_tree_address: AtomicU64 = AtomicU64::new(0);
+#[unsafe(no_mangle)]
+static boot_tree_pages: AtomicU64 = AtomicU64::new(0);
 
 unsafe extern "C" {
     /// The image's first byte.
@@ -49,9 +47,7 @@ pub(crate) fn mapped() -> [Range<u64>; 2] {
         start..(start + count * PAGE).min((start & !(GIB - 1)) + GIB)
     };
     let (image, tree) = (boot_image_address.load(Relaxed), boot_tree_address.load(Relaxed));
-    // The boot code maps no tree that another root entry maps.
-    let tree_pages = if tree >> ROOT_SHIFT == image >> ROOT_SHIFT { TREE_PAGES } else { 0 };
-    [pages(image, BOOT_PAGES), pages(tree, tree_pages)]
+    [pages(image, BOOT_PAGES), pages(tree, boot_tree_pages.load(Relaxed))]
 }
 
 /// Returns the physical address of a pointer into the image, or `None` for other pointers.

@@ -1,4 +1,4 @@
-//! Abilities that the kernel has on other architectures, and not on this one.
+//! Abilities that the kernel has on x86-64, and not on the architectures of flat images.
 
 use core::convert::Infallible;
 use core::fmt;
@@ -6,7 +6,7 @@ use hotmem::{Pfn, PfnRange};
 use hotmem_guest::memory_map::MemoryMapEntry;
 use hotmem_guest::pvh::Handover;
 
-/// The kernel lacks this on aarch64.
+/// The kernel lacks this on the architecture.
 pub(crate) struct Unsupported(&'static str);
 
 /// A type without values.
@@ -76,6 +76,6 @@ pub(crate) fn take_bad_frame() -> Option<Pfn> {
 
 impl fmt::Display for Unsupported {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the kernel has no {} on aarch64", self.0)
+        write!(f, "the kernel has no {} on {}", self.0, crate::arch::NAME)
     }
 }

@@ -1,0 +1,41 @@
+//! riscv64: entered in S-mode by an SBI implementation, with a hart ID and the address of a device tree,
+//! as Linux is. The page tables are those of Sv39, which every hart with a larger mode has, too
+//! (privileged specification, 12.1.11).
+
+mod clock;
+mod console;
+mod cpu_number;
+mod entry;
+mod flush;
+pub(crate) mod interrupts;
+pub(crate) mod mmio;
+pub(crate) mod paging;
+mod power;
+mod smp;
+mod timer;
+mod trap;
+
+pub(crate) use super::flat_image::{
+    IoPort, NextKernel, handle_nmis, image, stack_layout, take_bad_frame,
+};
+pub(crate) use clock::{Clock, Stopwatch};
+pub(crate) use console::Console;
+pub(crate) use cpu_number::cpu_number;
+pub(crate) use flush::{FlushAll, answer_flush, flush_all};
+pub(crate) use interrupts::{MESSAGES, Message, MessageTarget, open_interrupts};
+pub(crate) use power::exit;
+pub(crate) use smp::start_others;
+pub(crate) use timer::tick_at;
+
+use super::handlers::{self, Handlers};
+use hotmem_guest::layout::Layout;
+
+/// The name of the architecture.
+pub(super) const NAME: &str = "riscv64";
+/// The layout of the address space.
+pub(crate) const LAYOUT: Layout = Layout::THREE_LEVELS;
+
+/// Handles exceptions of the first CPU from now on. The boot code has set up everything else.
+pub(crate) fn start_first_cpu(handlers: &'static Handlers) {
+    handlers::set(handlers);
+}

@@ -1,0 +1,125 @@
+//! Reads what only trees of riscv64 have: the harts' interrupt controllers, the frequency of their timer,
+//! and the platform-level interrupt controller (PLIC).
+
+use super::error::TreeError;
+use super::node::{CellReader, Node, Range};
+use super::{MAX_CPUS, MAX_RANGES};
+use crate::fixed_list::FixedList;
+
+/// The cause of an external interrupt in S-mode, by which a PLIC names the mode that it interrupts
+/// (privileged specification, 12.1.8).
+const SUPERVISOR_EXTERNAL: u64 = 9;
+/// The cause that marks a context that interrupts nothing.
+const NO_INTERRUPT: u64 = u32::MAX as u64;
+
+/// The harts' interrupt controllers, their timer, and the PLIC.
+#[derive(Clone, Debug)]
+pub struct Riscv {
+    /// The number of counts of the harts' timer in a second.
+    pub timer_hz: Option<u64>,
+    /// The PLIC.
+    pub plic: Option<Plic>,
+    /// The ID of each hart that can run the kernel, and the phandle of its interrupt controller.
+    hart_controllers: FixedList<(u64, u32), MAX_CPUS>,
+    /// The hart whose children are read now.
+    hart: Option<u64>,
+}
+
+/// A PLIC.
+#[derive(Clone, Copy, Debug)]
+pub struct Plic {
+    /// The registers.
+    pub registers: Range,
+    /// The number of interrupt sources, which are numbered from 1 on.
+    pub sources: u32,
+    /// The number of each context that interrupts a hart in S-mode, and the phandle of that hart's
+    /// interrupt controller.
+    contexts: FixedList<(u64, u32), MAX_CONTEXTS>,
+}
+
+/// The maximal number of contexts in S-mode that are known. Others are not used.
+const MAX_CONTEXTS: usize = 2 * MAX_RANGES;
+
+impl Riscv {
+    pub(super) const NONE: Self = Riscv {
+        timer_hz: None,
+        plic: None,
+        hart_controllers: FixedList::empty((0, 0)),
+        hart: None,
+    };
+
+    /// Returns the PLIC's context that interrupts this hart in S-mode.
+    #[must_use]
+    pub fn context_of(&self, hart: u64) -> Option<u64> {
+        let &(_, controller) = self.hart_controllers.iter().find(|&&(id, _)| id == hart)?;
+        let mut contexts = self.plic.as_ref()?.contexts.iter();
+        contexts.find(|&&(_, of)| of == controller).map(|&(context, _)| context)
+    }
+
+    pub(super) fn read_cpus<'t>(&mut self, node: &Node<'t>) -> Result<(), TreeError<'t>> {
+        const FREQUENCY: &str = "timebase-frequency";
+        let Some(value) = node.property(FREQUENCY)? else { return Ok(()) };
+        let cells = u32::try_from(value.len() / 4).unwrap_or(0);
+        let hz = CellReader::new(value).number(cells).filter(|&hz| hz > 0);
+        self.timer_hz = Some(hz.ok_or(node.malformed(FREQUENCY))?);
+        Ok(())
+    }
+
+    /// Begins a hart. The nodes that follow are its children, up to the next hart.
+    pub(super) fn begin_hart(&mut self, id: u64) {
+        self.hart = Some(id);
+    }
+
+    pub(super) fn is_wanted<'t>(node: &Node<'t>) -> Result<bool, TreeError<'t>> {
+        Ok(node.has_string("compatible", "riscv,cpu-intc")? || Plic::is_at(node)?)
+    }
+
+    pub(super) fn read_node<'t>(&mut self, node: &Node<'t>) -> Result<(), TreeError<'t>> {
+        if !Plic::is_at(node)? {
+            if let (Some(hart), Some(phandle)) = (self.hart.take(), node.number("phandle")?) {
+                // A hart without room in the list gets no external interrupts.
+                let _ = self.hart_controllers.push((hart, phandle));
+            }
+        } else if self.plic.is_none() {
+            self.plic = Some(Plic::read(node)?);
+        }
+        Ok(())
+    }
+}
+
+impl Plic {
+    fn is_at<'t>(node: &Node<'t>) -> Result<bool, TreeError<'t>> {
+        Ok(node.is_device("sifive,plic-1.0.0")? || node.is_device("riscv,plic0")?)
+    }
+
+    fn read<'t>(node: &Node<'t>) -> Result<Self, TreeError<'t>> {
+        const CONTEXTS: &str = "interrupts-extended";
+        let sources = node.number("riscv,ndev")?.ok_or(node.malformed("riscv,ndev"))?;
+        let mut contexts = FixedList::empty((0, 0));
+        let mut cells = CellReader::new(node.property(CONTEXTS)?.unwrap_or_default());
+        let mut number = 0u64;
+        while !cells.is_empty() {
+            // A hart's interrupt controller has one cell for each interrupt.
+            let pair = cells.number(1).zip(cells.number(1)).ok_or(node.malformed(CONTEXTS))?;
+            let (Ok(controller), cause) = (u32::try_from(pair.0), pair.1) else {
+                return Err(node.malformed(CONTEXTS));
+            };
+            if cause == SUPERVISOR_EXTERNAL {
+                let _ = contexts.push((number, controller));
+            } else if cause > SUPERVISOR_EXTERNAL + 2 && cause != NO_INTERRUPT {
+                return Err(node.malformed(CONTEXTS));
+            }
+            number += 1;
+        }
+        Ok(Plic { registers: node.first_range()?, sources, contexts })
+    }
+}
+
+/// Returns whether a CPU can run the kernel: of riscv64's harts, only those with an MMU can. A hart that
+/// only monitors the others has none.
+pub(super) fn can_run_kernel<'t>(node: &Node<'t>) -> Result<bool, TreeError<'t>> {
+    let is_hart = node.has_string("compatible", "riscv")?;
+    let has_mmu =
+        node.property("mmu-type")?.is_some() && !node.has_string("mmu-type", "riscv,none")?;
+    Ok(!is_hart || has_mmu)
+}
