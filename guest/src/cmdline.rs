@@ -44,6 +44,9 @@ pub struct Options {
     pub exit: ExitWhen,
     /// The seed of the patterns (`hotmem.seed`).
     pub seed: u64,
+    /// The size of the RAM that the engine is not told of at boot, and that is added later
+    /// (`hotmem.late`).
+    pub late: Bytes,
     /// How touched frames are treated when their memory is unplugged (`hotmem.release`).
     pub release: Release,
     /// The value that free memory is filled with, at boot and when it is freed, if any
@@ -116,6 +119,7 @@ impl Default for Options {
             descriptors: false,
             exit: ExitWhen::Never,
             seed: 0,
+            late: Bytes::ZERO,
             release: Release::Checked,
             poison: None,
             churn: false,
@@ -228,6 +232,7 @@ impl Options {
                     _ => return None,
                 };
             }
+            "late" => self.late = parse_size(value)?,
             "seed" => self.seed = value.parse().ok()?,
             "release" => {
                 self.release = match value {

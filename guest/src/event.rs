@@ -105,6 +105,24 @@ pub enum Event<'a> {
         /// The time for adding the memory, in microseconds.
         us: u64,
     },
+    /// The memory of the machine that the engine was not told of at boot is online.
+    LateAdded {
+        /// The size of the memory.
+        size: Bytes,
+        /// The amount of memory that is online, boot memory included.
+        online: Bytes,
+        /// The time for adding the memory, in microseconds.
+        us: u64,
+    },
+    /// That memory was removed again.
+    LateRemoved {
+        /// The size of the memory.
+        size: Bytes,
+        /// The amount of memory that is online, boot memory included.
+        online: Bytes,
+        /// The time for removing the memory, in microseconds.
+        us: u64,
+    },
     /// The memory of a memory slot was not added, and the host was told.
     DimmRefused {
         /// The slot.

@@ -10,6 +10,7 @@ pub mod elf;
 pub mod event;
 pub mod fixed_list;
 pub mod frame_words;
+pub mod late_memory;
 pub mod layout;
 pub mod limits;
 pub mod machine_check;

@@ -27,7 +27,7 @@ fn every_key_is_read() {
          hotmem.reports=off hotmem.report_rate=64M hotmem.online=online_kernel \
          hotmem.leftover=unplug hotmem.vetoes=3 \
          hotmem.descriptors=64 hotmem.exit=resizes:3 hotmem.seed=42 hotmem.release=off \
-         hotmem.poison=7 hotmem.churn=on hotmem.nmis=on hotmem.overflow=first hotmem.faults=128M:2:5:700 \
+         hotmem.poison=7 hotmem.late=2G hotmem.churn=on hotmem.nmis=on hotmem.overflow=first hotmem.faults=128M:2:5:700 \
          hotmem.heap=32M hotmem.pin=on hotmem.dma=8M hotmem.writers=4M \
          hotmem.interrupts=intx hotmem.nvdimm=devdax hotmem.map=mem hotmem.tails=shared \
          hotmem.align=1G hotmem.rebinds=3 hotmem.watchdog=5",
@@ -49,6 +49,7 @@ fn every_key_is_read() {
         poison: Some(7),
         churn: true,
         nmis: true,
+        late: Bytes::gib(2),
         overflow: Some(StackOf::FirstCpu),
         faults: Some(Faults { set: Bytes::mib(128), rounds: 2, bursts: 5, rest_ms: 700 }),
         heap: Bytes::mib(32),
@@ -111,6 +112,7 @@ fn unknown_keys_and_bad_values_are_reported() {
         "hotmem.churn=",
         "hotmem.nmis=2",
         "hotmem.overflow=1",
+        "hotmem.late=x",
         "hotmem.heap=much",
         "hotmem.pin=1",
         "hotmem.writers=17M",

@@ -64,6 +64,16 @@ impl fmt::Display for Event<'_> {
                 r#"{{"event":"dimm_added","slot":{slot},"addr":{addr},"size":{},"node":{node},"online":{},"us":{us}}}"#,
                 size.0, online.0
             ),
+            Event::LateAdded { size, online, us } => write!(
+                f,
+                r#"{{"event":"late_added","size":{},"online":{},"us":{us}}}"#,
+                size.0, online.0
+            ),
+            Event::LateRemoved { size, online, us } => write!(
+                f,
+                r#"{{"event":"late_removed","size":{},"online":{},"us":{us}}}"#,
+                size.0, online.0
+            ),
             Event::DimmRefused { slot, why } => {
                 write!(f, r#"{{"event":"dimm_refused","slot":{slot},"why":"{}"}}"#, JsonText(why))
             }

@@ -3,6 +3,7 @@
 use super::firmware::Firmware;
 use super::hooks::KernelMapping;
 use super::memory::{AddressSpace, FRAMES, MapError, frames_touched_by, virt};
+use super::take_once::TakeOnce;
 use super::this_cpu::ThisCpu;
 use crate::arch::{image, paging};
 use core::fmt;
@@ -10,6 +11,8 @@ use core::ops::Range;
 use hotmem::geometry::PAGEBLOCK_FRAMES;
 use hotmem::{BootError, BootMap, BootRange, Bytes, Hotplug, Pfn, PfnRange};
 use hotmem_directmap::Caching;
+use hotmem_guest::fixed_list::FixedList;
+use hotmem_guest::late_memory::{self, LateError, LateRanges};
 use hotmem_guest::memory_map::MemoryMapEntry;
 use hotmem_guest::pvh::PhysicalMemory;
 use hotmem_pgtable::target::{NativeFault, Stopped};
@@ -70,7 +73,28 @@ impl PhysicalMemory for BootMapping {
     }
 }
 
+/// The memory map without late memory.
+static WITHOUT_LATE: TakeOnce<FixedList<MemoryMapEntry, MAX_ENTRIES>> =
+    TakeOnce::new(FixedList::empty(MemoryMapEntry::EMPTY));
+
 impl LoaderMap<'_> {
+    /// Returns the map without `size` bytes at the end of the RAM, and these bytes. They contain nothing
+    /// that is in use, and nothing that the boot code has mapped for the kernel. Ends the run at the second
+    /// call.
+    #[inline(never)]
+    pub(crate) fn withhold(self, size: Bytes) -> Result<(Self, LateRanges), LateError> {
+        if size == Bytes::ZERO {
+            return Ok((self, LateRanges::empty(PfnRange::EMPTY)));
+        }
+        let range = |used: &MemoryMapEntry| (used.addr, used.addr.saturating_add(used.size));
+        let mapped = image::mapped().map(|mapped| (mapped.start, mapped.end));
+        let used = self.in_use.iter().map(range).chain(mapped);
+        let late = late_memory::choose(self.entries, used, size)?;
+        let rest = WITHOUT_LATE.take();
+        *rest = late_memory::without(self.entries, &late)?;
+        Ok((LoaderMap { entries: rest, ..self }, late))
+    }
+
     /// Returns the total size of the RAM.
     pub(crate) fn ram_bytes(&self) -> Bytes {
         self.ram().fold(Bytes::ZERO, |sum, entry| sum + Bytes(entry.size))

@@ -130,7 +130,7 @@ impl Dimms {
         Some(match self.slots.next_change()? {
             Change::Inserted { slot, dimm } => self.insert(slot, dimm, engine),
             Change::RemovalRequested { slot, dimm } => {
-                if region_of(dimm, engine).is_none() {
+                if region_of(dimm.range, engine).is_none() {
                     // The memory was refused, so nothing uses it.
                     return Some(Progress::Ready(self.eject(slot, dimm)));
                 }
@@ -150,7 +150,7 @@ impl Dimms {
     }
 
     fn insert(&mut self, slot: u32, dimm: Dimm, engine: &mut Engine) -> Progress<Outcome, u64> {
-        match add(dimm, self.online, engine) {
+        match add(dimm.range, NodeId(dimm.proximity), self.online, engine) {
             Ok(()) => {
                 self.slots.accept(slot);
                 engine.hooks.workload.set_dimm(slot, dimm.range);
@@ -199,13 +199,15 @@ impl Dimms {
                 offline.cancel(hotplug, hooks);
                 Progress::Ready(self.keep(slot, Obstacle::Blocked(blocker)))
             }
-            Progress::Ready(_) | Progress::Idle => Progress::Ready(match remove(dimm, engine) {
-                Ok(()) => {
-                    engine.hooks.workload.set_dimm(slot, PfnRange::EMPTY);
-                    self.eject(slot, dimm)
-                }
-                Err(error) => self.keep(slot, Obstacle::Range(error)),
-            }),
+            Progress::Ready(_) | Progress::Idle => {
+                Progress::Ready(match remove(dimm.range, engine) {
+                    Ok(()) => {
+                        engine.hooks.workload.set_dimm(slot, PfnRange::EMPTY);
+                        self.eject(slot, dimm)
+                    }
+                    Err(error) => self.keep(slot, Obstacle::Range(error)),
+                })
+            }
         }
     }
 
@@ -235,9 +237,13 @@ impl Refusal {
 }
 
 /// Announces the memory, adds it and puts it online.
-fn add(dimm: Dimm, kind: OnlineType, engine: &mut Engine) -> Result<(), Refusal> {
+pub(super) fn add(
+    range: PfnRange,
+    node: NodeId,
+    kind: OnlineType,
+    engine: &mut Engine,
+) -> Result<(), Refusal> {
     let Engine { hotplug, hooks } = engine;
-    let (range, node) = (dimm.range, NodeId(dimm.proximity));
     let announce = Announce { node, ..range.into() };
     let region = hotplug.announce(announce).map_err(Refusal::Announce)?;
     let added = hotplug.add(range).map_err(Refusal::Add);
@@ -255,17 +261,17 @@ fn add(dimm: Dimm, kind: OnlineType, engine: &mut Engine) -> Result<(), Refusal>
 }
 
 /// Removes memory that is offline.
-fn remove(dimm: Dimm, engine: &mut Engine) -> Result<(), RangeError> {
-    engine.hotplug.remove(dimm.range)?;
-    match region_of(dimm, engine) {
+pub(super) fn remove(range: PfnRange, engine: &mut Engine) -> Result<(), RangeError> {
+    engine.hotplug.remove(range)?;
+    match region_of(range, engine) {
         Some(region) => engine.hotplug.withdraw(region),
         None => Ok(()),
     }
 }
 
-fn region_of(dimm: Dimm, engine: &Engine) -> Option<RegionId> {
+fn region_of(range: PfnRange, engine: &Engine) -> Option<RegionId> {
     let mut regions = engine.hotplug.regions();
-    regions.find(|&(_, range)| range == dimm.range).map(|(region, _)| region)
+    regions.find(|&(_, announced)| announced == range).map(|(region, _)| region)
 }
 
 /// The registers of the slots, from this I/O port on.

@@ -20,6 +20,7 @@ mod general_events;
 mod hal;
 mod heap;
 mod hooks;
+mod late_memory;
 mod loader;
 mod memory;
 mod memory_view;
@@ -98,6 +99,7 @@ fn boot(boot_info: u64) -> SessionParameters {
     let (cmdline, next) = cmdline::split(command_line);
     let options = &*OPTIONS.put(must("command line", Options::parse(cmdline)));
     arch::plan_overflow(options.overflow);
+    let (map, late_memory) = must("late memory", map.withhold(options.late));
     // Some timers tick only when their interrupt controller is open.
     let ticks = start_ticking(TICKS, options).ok().map(|()| TICKS);
     let (mut space, table_frames) = must("memory", map.map());
@@ -201,6 +203,7 @@ fn boot(boot_info: u64) -> SessionParameters {
         events: firmware.events,
         slots: *must("memory slots", firmware.slots.as_ref()),
         cmdline,
+        late_memory,
         message_target: MessageTarget::this_cpu(),
         boot_memory,
         next_kernel,

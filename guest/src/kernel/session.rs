@@ -5,6 +5,7 @@ mod devices;
 mod dimms;
 mod finish;
 mod host;
+mod late_memory;
 mod resize;
 mod scan;
 mod touching;
@@ -21,6 +22,7 @@ use super::entropy::Entropy;
 use super::fatal::{give_up, must};
 use super::firmware::{EcamArea, SlotRegion};
 use super::general_events::GeneralEvents;
+use super::late_memory::LateMemory;
 use super::memory::FRAMES;
 use super::objects::Objects;
 use super::page_faults::Bursts;
@@ -33,6 +35,7 @@ use crate::arch::{Clock, Console, MessageTarget, NextKernel, interrupts};
 use core::ops::Range;
 use hotmem::{Bytes, Pfn, PfnRange};
 use hotmem_guest::cmdline::{Options, WorkAt};
+use hotmem_guest::late_memory::LateRanges;
 use hotmem_guest::limits::MAX_DEVICES;
 use hotmem_guest::report::Report;
 use hotmem_guest::virtio_mmio;
@@ -61,6 +64,8 @@ pub(crate) struct Session {
     events: Option<GeneralEvents>,
     acpi_hotplug: Option<AcpiHotplug>,
     dimms: &'static mut Option<Dimms>,
+    /// The memory of the machine that the engine was not told of at boot, if there is any.
+    late_memory: Option<LateMemory>,
     devices: &'static mut [Option<AttachedDevice>; MAX_DEVICES],
     entropy: Option<Entropy>,
     pinned_ranges: Option<PinnedRanges>,
@@ -107,6 +112,8 @@ pub(crate) struct SessionParameters {
     pub(crate) slots: Option<SlotRegion>,
     /// The command line, which names MMIO devices.
     pub(crate) cmdline: &'static [u8],
+    /// The memory of the machine that the engine was not told of at boot.
+    pub(crate) late_memory: LateRanges,
     /// Where devices send messages; `None` if messages are not possible.
     pub(crate) message_target: Option<MessageTarget>,
     /// The memory from frame 0 to the end of the RAM in the loader's map.
@@ -132,6 +139,7 @@ impl Session {
             cmdline,
             events: parameters.events,
             acpi_hotplug: None,
+            late_memory: LateMemory::new(parameters.late_memory, online_type(options.online)),
             dimms,
             buses,
             devices: DEVICES.take(),
@@ -171,7 +179,8 @@ impl Session {
             self.attach_mmio(must("command line", device));
         }
         let has_other_devices = self.entropy.is_some() || self.balloon.is_some();
-        let can_add_devices = self.buses.has_ports() || self.dimms.is_some();
+        let can_add_devices =
+            self.buses.has_ports() || self.dimms.is_some() || self.late_memory.is_some();
         if self.devices[0].is_none() && !has_other_devices && !can_add_devices {
             give_up("there is no virtio-mem device");
         }
@@ -196,6 +205,7 @@ impl Session {
                 self.report_status(number);
             }
             has_more_work |= self.step_dimms();
+            has_more_work |= self.step_late_memory();
             let balloon = self.step_balloon();
             has_more_work |= balloon == balloon::Progress::Working;
             self.step_bursts();
