@@ -5,6 +5,7 @@
 //! | `device_tree.rs` | the description of the machine |
 //! | `device_tree/early.rs` | the devices by which the kernel reports errors of the tree |
 //! | `device_tree/pci.rs` | the host bridge of PCI |
+//! | `device_tree/pci_lines.rs` | the interrupt lines of PCI |
 //! | `device_tree/gic.rs` | the interrupt controller of aarch64 |
 //! | `device_tree/riscv.rs` | what only trees of riscv64 have: harts, their timer and the PLIC |
 //! | `device_tree/no_map.rs` | memory that must not be mapped |
@@ -20,6 +21,7 @@ mod gic;
 mod no_map;
 mod node;
 mod pci;
+mod pci_lines;
 mod riscv;
 #[cfg(test)]
 mod tests;
@@ -29,12 +31,14 @@ pub use error::TreeError;
 pub use gic::Gic;
 pub use node::Range;
 pub use pci::PciHost;
+pub use pci_lines::PciLines;
 pub use riscv::{Plic, Riscv};
 
 use crate::fixed_list::FixedList;
 use deforest::blob::Devicetree;
 use deforest::fallible_iterator::FallibleIterator;
 use node::{Node, walk};
+use pci_lines::Controllers;
 
 /// The magic number at the start of a tree, which is big-endian.
 pub const MAGIC: u32 = 0xd00d_feed;
@@ -67,6 +71,8 @@ pub struct DeviceTree<'t> {
     pub cpu_ids: FixedList<u64, MAX_CPUS>,
     /// PCI's first host bridge that has memory-mapped configuration space.
     pub pci: Option<PciHost>,
+    /// The interrupt lines of that bridge.
+    pub pci_lines: PciLines,
     /// The interrupt controller, if it is a GICv3.
     pub gic: Option<Gic>,
     /// What only trees of riscv64 have.
@@ -87,6 +93,7 @@ impl<'t> DeviceTree<'t> {
             cpu_count: 0,
             cpu_ids: FixedList::empty(0),
             pci: None,
+            pci_lines: PciLines::NONE,
             gic: None,
             riscv: Riscv::NONE,
         };
@@ -97,12 +104,18 @@ impl<'t> DeviceTree<'t> {
             let malformed = TreeError::Malformed { node: "", property: "memory reservation block" };
             tree.add_in_use(range.ok_or(malformed)?)?;
         }
-        walk(blob, &mut |node| tree.read_node(node))?;
+        let mut controllers = Controllers::NONE;
+        walk(blob, &mut |node| controllers.add(node))?;
+        walk(blob, &mut |node| tree.read_node(node, &controllers))?;
         tree.ram = no_map::cut(&tree.ram, &tree.not_mapped)?;
         if tree.ram.iter().all(|range| range.len == 0) { Err(TreeError::NoRam) } else { Ok(tree) }
     }
 
-    fn read_node(&mut self, node: &Node<'t>) -> Result<(), TreeError<'t>> {
+    fn read_node(
+        &mut self,
+        node: &Node<'t>,
+        controllers: &Controllers,
+    ) -> Result<(), TreeError<'t>> {
         match (node.parent, node.name()?) {
             ("", "chosen") => {
                 let words = node.property("bootargs")?.unwrap_or_default();
@@ -131,6 +144,7 @@ impl<'t> DeviceTree<'t> {
             }
             _ if self.pci.is_none() && node.is_device("pci-host-ecam-generic")? => {
                 self.pci = Some(PciHost::read(node)?);
+                self.pci_lines = PciLines::read(node, controllers)?;
             }
             _ if self.gic.is_none() && node.is_device("arm,gic-v3")? => {
                 self.gic = Some(Gic::read(node)?);

@@ -179,6 +179,13 @@ impl<'t> CellReader<'t> {
         })
     }
 
+    /// Reads a cell. Returns `None` at the end.
+    pub(super) fn cell(&mut self) -> Option<u32> {
+        let (cell, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(u32::from_be_bytes(*cell))
+    }
+
     /// Reads an address and a size. Returns `None` at the end, or if the end of the range is no
     /// address, or if the bus has no addresses.
     pub(super) fn range(&mut self, cells: Cells) -> Option<Range> {

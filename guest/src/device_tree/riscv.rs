@@ -88,6 +88,38 @@ impl Riscv {
 }
 
 impl Plic {
+    /// Returns the address of the priority of a source.
+    #[must_use]
+    pub fn priority(&self, source: u32) -> Option<u64> {
+        self.register((1..=self.sources).contains(&source).then_some(4 * u64::from(source))?)
+    }
+
+    /// Returns the address of the word that enables a source in a context. The source is bit `source % 32`.
+    #[must_use]
+    pub fn enables(&self, context: u64, source: u32) -> Option<u64> {
+        let base = 0x2000 + u64::from(source / 32) * 4;
+        self.register(context.checked_mul(0x80)?.checked_add(base)?)
+    }
+
+    /// Returns the address of the priority up to which sources do not interrupt a context.
+    #[must_use]
+    pub fn threshold(&self, context: u64) -> Option<u64> {
+        self.register(context.checked_mul(0x1000)?.checked_add(0x20_0000)?)
+    }
+
+    /// Returns the address of the register that names the source that has interrupted a context, and that
+    /// ends its interrupt.
+    #[must_use]
+    pub fn claim(&self, context: u64) -> Option<u64> {
+        self.register(context.checked_mul(0x1000)?.checked_add(0x20_0004)?)
+    }
+
+    /// Returns the address of the register at an offset. (RISC-V Platform-Level Interrupt Controller
+    /// Specification 1.0.0, chapter 3)
+    fn register(&self, offset: u64) -> Option<u64> {
+        (self.registers.len >= offset.checked_add(4)?).then(|| self.registers.start + offset)
+    }
+
     fn is_at<'t>(node: &Node<'t>) -> Result<bool, TreeError<'t>> {
         Ok(node.is_device("sifive,plic-1.0.0")? || node.is_device("riscv,plic0")?)
     }

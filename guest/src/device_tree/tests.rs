@@ -1,6 +1,7 @@
 //! Tests of the description that is read from device trees.
 
 mod blob;
+mod riscv;
 
 use super::*;
 use blob::{Blob, cells};
@@ -237,9 +238,10 @@ proptest! {
 
     #[test]
     fn a_tree_with_changed_bytes_is_read_or_refused(
-        changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8)
+        is_riscv in any::<bool>(),
+        changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),
     ) {
-        let mut bytes = virt().bytes();
+        let mut bytes = if is_riscv { riscv::virt() } else { virt() }.bytes();
         for (at, value) in changes {
             *at.get_mut(&mut bytes) = value;
         }
@@ -252,6 +254,13 @@ proptest! {
                 pci.first_bus <= pci.last_bus && pci.window_start <= pci.window_end
             };
             prop_assert!(tree.pci.is_none_or(is_valid));
+            if let Some(plic) = tree.riscv.plic {
+                let Range { start, len } = plic.registers;
+                for source in [1, 31, plic.sources] {
+                    let register = plic.priority(source);
+                    prop_assert!(register.is_none_or(|at| at >= start && at - start <= len - 4));
+                }
+            }
         }
     }
 }

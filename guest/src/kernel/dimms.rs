@@ -97,7 +97,7 @@ impl Dimms {
         let slots = must("memory slots", slots);
         events.enable(MEMORY_EVENT);
         // If the interrupt line cannot be enabled, the kernel still sees the event when it polls.
-        interrupts::enable_own_line(events.irq);
+        interrupts::enable_own_line(events.irq.into());
         *place =
             Some(Dimms { slots, events, has_event: false, online, removal: None, waiting: None });
         place

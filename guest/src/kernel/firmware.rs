@@ -7,7 +7,7 @@ use core::fmt;
 use core::ops::Range;
 use hotmem::{BootRange, Bytes, NodeId};
 use hotmem_acpi::aml::{AmlError, Region};
-use hotmem_guest::device_tree::{DeviceTree, PciHost};
+use hotmem_guest::device_tree::{DeviceTree, PciHost, PciLines};
 use hotmem_guest::fixed_list::FixedList;
 use hotmem_guest::limits::MAX_CPUS;
 use hotmem_guest::nfit::{NfitError, PersistentRanges};
@@ -20,6 +20,9 @@ pub(crate) struct Firmware {
     pub(crate) ecam: Option<EcamArea>,
     /// The addresses for BARs to which firmware has assigned no address.
     pub(crate) bar_window: Range<u32>,
+    /// The interrupt lines of PCI, if a device tree describes them. Otherwise firmware has written them
+    /// to the functions.
+    pub(crate) pci_lines: Option<PciLines>,
     /// The registers of general-purpose events, if the FADT names I/O ports for them.
     pub(crate) events: Option<GeneralEvents>,
     /// The registers of memory slots, if the DSDT names them. An error is reported only if the run
@@ -83,6 +86,7 @@ impl Firmware {
         ecam: None,
         // They are below the I/O APIC, and are neither RAM nor firmware on any PC.
         bar_window: 0xfe00_0000..0xfec0_0000,
+        pci_lines: None,
         events: None,
         slots: Ok(None),
         pm_timer_port: None,
@@ -101,6 +105,7 @@ impl Firmware {
     /// Adds what a device tree says.
     pub(crate) fn add_tree(&mut self, tree: &DeviceTree<'_>) {
         self.cpus = Cpus { count: tree.cpu_count.max(1), ids: tree.cpu_ids };
+        self.pci_lines = Some(tree.pci_lines);
         if let Some(PciHost { config_space, first_bus, last_bus, window_start, window_end }) =
             tree.pci
         {

@@ -200,6 +200,7 @@ fn boot(boot_info: u64) -> SessionParameters {
         engine,
         ecam: firmware.ecam,
         bar_window: firmware.bar_window.clone(),
+        pci_lines: firmware.pci_lines,
         events: firmware.events,
         slots: *must("memory slots", firmware.slots.as_ref()),
         cmdline,

@@ -19,6 +19,7 @@ use super::memory::{AddressSpace, MapError, virt};
 use core::fmt;
 use core::ops::Range;
 use core::ptr::NonNull;
+use hotmem_guest::device_tree::PciLines;
 use hotmem_guest::limits::MAX_DEVICES;
 use hotmem_guest::mmio_window::{MmioWindow, WindowFull};
 use hotmem_guest::pci_functions;
@@ -45,6 +46,8 @@ pub(crate) struct Buses {
     pub(crate) root: PciRoot<ConfigSpace>,
     pub(super) config: ConfigSpace,
     spare_window: MmioWindow,
+    /// The interrupt lines, if firmware has not written them to the functions.
+    lines: Option<PciLines>,
     /// A bit for each bus that was searched.
     searched_buses: [u64; 4],
     ports: [Option<HotPlugPort>; MAX_PORTS],
@@ -86,10 +89,11 @@ pub(crate) enum BusError {
 
 impl Buses {
     /// Opens configuration space. BARs to which firmware has assigned no address get addresses of
-    /// `bar_window`.
+    /// `bar_window`. `lines` are the interrupt lines, if firmware has not written them to the functions.
     pub(crate) fn open(
         ecam: Option<EcamArea>,
         bar_window: Range<u32>,
+        lines: Option<PciLines>,
         memory: &mut AddressSpace,
     ) -> Result<Self, BusError> {
         let config = match ecam {
@@ -101,6 +105,7 @@ impl Buses {
             root: PciRoot::new(config),
             config,
             spare_window,
+            lines,
             searched_buses: [0; 4],
             ports: [None; MAX_PORTS],
         })
@@ -134,10 +139,39 @@ impl Buses {
         self.functions_on(function.bus).find(|&(found, _)| found == function).map(|(_, info)| info)
     }
 
-    /// Returns the IRQ to which firmware has routed the function.
-    pub(crate) fn irq(&self, function: DeviceFunction) -> Option<u8> {
+    /// Returns the interrupt line of the function.
+    pub(crate) fn irq(&self, function: DeviceFunction) -> Option<u32> {
         let [line, pin, ..] = self.config.read_word(function, INTERRUPT).to_le_bytes();
-        (pin != 0 && (1..16).contains(&line)).then_some(line)
+        let Some(lines) = &self.lines else {
+            return (pin != 0 && (1..16).contains(&line)).then_some(line.into());
+        };
+        if !(1..=4).contains(&pin) {
+            return None;
+        }
+        // Each bridge shifts the pins by the number of the device (PCI-to-PCI Bridge Architecture
+        // Specification 1.2, 9.1).
+        let (mut at, mut pin) = (function, pin);
+        for _ in 0..=MAX_DEPTH {
+            if at.bus == *self.config.buses().start() {
+                return lines.number(at.device, pin);
+            }
+            pin = (pin - 1 + at.device) % 4 + 1;
+            at = self.bridge_to(at.bus)?;
+        }
+        None
+    }
+
+    /// Returns the bridge to a bus.
+    fn bridge_to(&self, bus: u8) -> Option<DeviceFunction> {
+        let above = (0..bus).filter(|&above| self.is_searched(above));
+        let mut bridges = above
+            .flat_map(|above| self.functions_on(above))
+            .filter(|(_, info)| info.header_type == HeaderType::PciPciBridge);
+        let leads_to_bus = |bridge| {
+            let [_, secondary, ..] = self.config.read_word(bridge, BUS_NUMBERS).to_le_bytes();
+            secondary == bus
+        };
+        bridges.find(|&(bridge, _)| leads_to_bus(bridge)).map(|(bridge, _)| bridge)
     }
 
     /// Returns the address of `len` bytes of registers at `offset` in a BAR, which must be mapped.

@@ -35,6 +35,7 @@ use crate::arch::{Clock, Console, MessageTarget, NextKernel, interrupts};
 use core::ops::Range;
 use hotmem::{Bytes, Pfn, PfnRange};
 use hotmem_guest::cmdline::{Options, WorkAt};
+use hotmem_guest::device_tree::PciLines;
 use hotmem_guest::late_memory::LateRanges;
 use hotmem_guest::limits::MAX_DEVICES;
 use hotmem_guest::report::Report;
@@ -106,6 +107,8 @@ pub(crate) struct SessionParameters {
     pub(crate) ecam: Option<EcamArea>,
     /// The addresses for BARs to which firmware has assigned no address.
     pub(crate) bar_window: Range<u32>,
+    /// The interrupt lines of PCI, if firmware has not written them to the functions.
+    pub(crate) pci_lines: Option<PciLines>,
     /// ACPI's general-purpose events, if there are any.
     pub(crate) events: Option<GeneralEvents>,
     /// The registers of memory slots, if there are any.
@@ -129,8 +132,9 @@ impl Session {
         WATCHDOG.enter(Step::Discovery);
         let SessionParameters { report, clock, options, engine, cmdline, message_target, .. } =
             parameters;
-        let buses =
-            must("PCI", Buses::open(parameters.ecam, parameters.bar_window, engine.space()));
+        let (ecam, window) = (parameters.ecam, parameters.bar_window);
+        let buses = Buses::open(ecam, window, parameters.pci_lines, engine.space());
+        let buses = must("PCI", buses);
         let dimms = Dimms::find(parameters.slots, parameters.events, online_type(options.online));
         SESSION.put(Session {
             report,

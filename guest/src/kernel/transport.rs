@@ -37,9 +37,9 @@ pub(crate) enum InterruptMode {
     OwnMessage,
     /// By an interrupt line that other devices may share. Contains the line's number, if the
     /// firmware gives one.
-    SharedLine(Option<u8>),
+    SharedLine(Option<u32>),
     /// By an interrupt line that only this device uses.
-    OwnLine(u8),
+    OwnLine(u32),
     /// The device does not interrupt, so the kernel polls it.
     Polling,
 }
@@ -79,11 +79,12 @@ impl ConnectedDevice {
         let has_vector = message
             .filter(|_| allowed >= Interrupts::Msix)
             .is_some_and(|(message, target)| msix::enable(buses, function, message, target));
+        let line = buses.irq(function);
         let interrupt_mode = if has_vector {
             InterruptMode::OwnMessage
-        } else if may_use_line(allowed) && !must_be_polled(&mut transport) {
+        } else if may_use_line(allowed, line) && !must_be_polled(&mut transport) {
             buses.enable_line(function);
-            InterruptMode::SharedLine(buses.irq(function))
+            InterruptMode::SharedLine(line)
         } else {
             InterruptMode::Polling
         };
@@ -113,8 +114,8 @@ impl ConnectedDevice {
         if transport.version() == MmioVersion::Legacy {
             return Err(ConnectError::Legacy);
         }
-        let interrupt_mode = if may_use_line(allowed) {
-            InterruptMode::OwnLine(irq)
+        let interrupt_mode = if may_use_line(allowed, Some(irq.into())) {
+            InterruptMode::OwnLine(irq.into())
         } else {
             InterruptMode::Polling
         };
@@ -124,9 +125,9 @@ impl ConnectedDevice {
     }
 }
 
-/// Returns whether devices may interrupt by lines, if these interrupts are `allowed`.
-fn may_use_line(allowed: Interrupts) -> bool {
-    allowed >= Interrupts::Intx && interrupts::has_lines()
+/// Returns whether a device may interrupt by this line, if these interrupts are `allowed`.
+fn may_use_line(allowed: Interrupts, line: Option<u32>) -> bool {
+    allowed >= Interrupts::Intx && interrupts::has_line(line)
 }
 
 /// Returns whether the device must not interrupt by a line, because it is a balloon that takes

@@ -3,14 +3,16 @@
 
 use super::its::{self, FIRST_LPI, Its};
 use super::{clock, interrupts, mmio};
+use crate::arch::flat_image::lines;
 use crate::arch::handlers;
 use arm_gic::gicv3::registers::{Gicd, GicrSgi};
 use arm_gic::gicv3::{GicCpuInterface, GicV3};
 use arm_gic::{IntId, InterruptGroup, UniqueMmioPointer};
 use core::arch::asm;
 use core::fmt;
+use core::ops::Range;
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use hotmem::PfnRange;
 use hotmem_guest::device_tree::{DeviceTree, Gic};
 use hotmem_guest::{redistributor, to_usize};
@@ -21,6 +23,18 @@ const PRIORITY: u8 = 0x80;
 /// The priority that masks nothing.
 const LOWEST_PRIORITY: u8 = 0xff;
 
+/// Offsets of the distributor's registers (Arm IHI 0069, 12.8): bits that enable and that disable, and for
+/// each line the affinity of the CPU that it interrupts.
+const ENABLE: usize = 0x100;
+const DISABLE: usize = 0x180;
+const ROUTES: usize = 0x6000;
+/// The bits of the affinity in `MPIDR_EL1` and in a route.
+const ROUTE: u64 = 0xff_00ff_ffff;
+/// The interrupts that devices share.
+const LINES: Range<u32> = 32..1020;
+
+/// The address of the distributor; 0 until the controller is open. Relaxed: only the first CPU uses it.
+static DISTRIBUTOR: AtomicUsize = AtomicUsize::new(0);
 /// The number of counts between two ticks; 0 until the timer can interrupt. Relaxed: only the first
 /// CPU uses it.
 static COUNTS_PER_TICK: AtomicU64 = AtomicU64::new(0);
@@ -50,6 +64,7 @@ pub(crate) fn open_interrupts<E>(
         tree.and_then(|tree| tree.gic).ok_or(GicError::Missing)?;
     let mut map = |phys_addr, len| map(phys_addr, len).map_err(GicError::Map);
     let distributor: NonNull<Gicd> = map(distributor.start, distributor.len)?.cast();
+    let distributor_address = distributor.as_ptr().expose_provenance();
     let first = map(redistributors.start, redistributors.len)?;
     let redistributor = of_this_cpu(first, redistributors.len).ok_or(GicError::NoRedistributor)?;
     // SAFETY: the registers are mapped, and nothing else uses them, apart from those that concern
@@ -69,22 +84,28 @@ pub(crate) fn open_interrupts<E>(
         let its = Its::open(range.start, registers, redistributor, alloc);
         its::put(its.ok_or(GicError::NoMemory)?);
     }
+    DISTRIBUTOR.store(distributor_address, Relaxed);
     COUNTS_PER_TICK.store(clock::frequency(), Relaxed);
     interrupts::enable();
     Ok(())
 }
 
+/// Returns the affinity of the calling CPU, and other bits.
+fn mpidr() -> u64 {
+    let mpidr;
+    // SAFETY: reading the register has no effect.
+    unsafe { asm!("mrs {}, mpidr_el1", out(reg) mpidr, options(nomem, nostack, preserves_flags)) }
+    mpidr
+}
+
 /// Returns the redistributor of the calling CPU among those in the `len` bytes of registers from `first`
 /// on.
 fn of_this_cpu(first: NonNull<u8>, len: u64) -> Option<NonNull<u8>> {
-    let mpidr: u64;
-    // SAFETY: reading the register has no effect.
-    unsafe { asm!("mrs {}, mpidr_el1", out(reg) mpidr, options(nomem, nostack, preserves_flags)) }
     let start = first.as_ptr().expose_provenance();
     // SAFETY: the register lies in the `len` bytes, which are mapped, and reading it has no effect.
     let read_type =
         |offset| unsafe { mmio::read_u64(start + to_usize(offset + redistributor::TYPE)) };
-    let offset = redistributor::offset_of(redistributor::affinity(mpidr), len, read_type)?;
+    let offset = redistributor::offset_of(redistributor::affinity(mpidr()), len, read_type)?;
     // SAFETY: as above.
     Some(unsafe { first.byte_add(to_usize(offset)) })
 }
@@ -98,6 +119,36 @@ pub(crate) fn tick_at(per_second: u32) -> bool {
     COUNTS_PER_TICK.store(clock::frequency() / u64::from(per_second), Relaxed);
     start_countdown();
     true
+}
+
+/// Returns whether the controller is open and has this line for devices that share it.
+pub(super) fn has_line(line: u32) -> bool {
+    DISTRIBUTOR.load(Relaxed) != 0 && LINES.contains(&line)
+}
+
+/// Makes a line interrupt the first CPU: an interrupt that devices share. The driver has made it
+/// level-triggered. Returns whether the line is one.
+pub(super) fn enable_line(line: u32) -> bool {
+    if !has_line(line) {
+        return false;
+    }
+    let register = DISTRIBUTOR.load(Relaxed) + ROUTES + 8 * line as usize;
+    // SAFETY: the distributor is mapped, and has the register of each line.
+    unsafe { mmio::write_u64(register, mpidr() & ROUTE) }
+    unmask_line(line);
+    true
+}
+
+/// Lets a line interrupt again.
+pub(super) fn unmask_line(line: u32) {
+    write_bit(ENABLE, line);
+}
+
+/// Writes the bit of a line in an array of registers in which zeros change nothing.
+fn write_bit(registers: usize, line: u32) {
+    let register = DISTRIBUTOR.load(Relaxed) + registers + 4 * (line as usize / 32);
+    // SAFETY: the distributor is mapped, and has the bit of each line, which has a handler.
+    unsafe { mmio::write_u32(register, 1 << (line % 32)) }
 }
 
 /// Makes the timer interrupt at the next tick.
@@ -125,6 +176,10 @@ pub(super) extern "C" fn handle_interrupts() {
             start_countdown();
         } else if let Some(message) = u32::from(id).checked_sub(FIRST_LPI) {
             interrupts::message_arrived(message);
+        } else {
+            // The device asserts its line until it is acknowledged.
+            write_bit(DISABLE, u32::from(id));
+            lines::line_raised(u32::from(id));
         }
         GicCpuInterface::end_interrupt(id, GROUP);
         if is_tick {

@@ -1,7 +1,9 @@
 //! Interrupts of devices: records those that have arrived, and waits for the next one. Devices interrupt
-//! by messages; their lines are not used.
+//! by messages or by lines.
 
 use super::cpu_number::cpu_number;
+use super::gic;
+use crate::arch::flat_image::lines;
 use core::arch::asm;
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
@@ -13,19 +15,19 @@ pub(crate) const MESSAGES: u8 = 32;
 /// A bit for each message that has arrived; [`take_messages`] clears it.
 static MESSAGES_ARRIVED: AtomicU32 = AtomicU32::new(0);
 
-/// Returns whether the lines of devices can interrupt. The kernel does not use them.
-pub(crate) fn has_lines() -> bool {
-    false
+/// Returns whether a device can interrupt by this line.
+pub(crate) fn has_line(line: Option<u32>) -> bool {
+    line.is_some_and(gic::has_line)
 }
 
-/// Enables no line. Returns false, so that the device is polled.
-pub(crate) fn enable_shared_line(_: Option<u8>) -> bool {
-    false
+/// Enables the interrupt line of a PCI device. Returns whether the line is available.
+pub(crate) fn enable_shared_line(line: Option<u32>) -> bool {
+    line.is_some_and(gic::enable_line)
 }
 
-/// Enables no line. Returns false, so that the device is polled.
-pub(crate) fn enable_own_line(_: u8) -> bool {
-    false
+/// Enables an interrupt line that only one device uses. Returns whether the line is available.
+pub(crate) fn enable_own_line(line: u32) -> bool {
+    gic::enable_line(line)
 }
 
 /// Returns a bit for each message that has arrived since the last call.
@@ -33,13 +35,16 @@ pub(crate) fn take_messages() -> u32 {
     MESSAGES_ARRIVED.swap(0, Relaxed)
 }
 
-/// Does nothing, because no line is enabled.
-pub(crate) fn answer_lines(_: impl FnOnce() -> bool) {}
+/// Handles the lines that were raised since the last call. `acknowledge_devices` reads each device's
+/// interrupt status, and returns whether any device had interrupted.
+pub(crate) fn answer_lines(acknowledge_devices: impl FnOnce() -> bool) {
+    lines::answer(acknowledge_devices, gic::unmask_line);
+}
 
 /// Halts until a device interrupts or the timer ticks. Does not halt if an interrupt is pending, or if
 /// there is `other_work`.
 pub(crate) fn wait_for_interrupt(other_work: impl FnOnce() -> bool) {
-    halt_unless(|| other_work() || MESSAGES_ARRIVED.load(Relaxed) != 0);
+    halt_unless(|| other_work() || lines::is_any_raised() || MESSAGES_ARRIVED.load(Relaxed) != 0);
 }
 
 /// Halts until an interrupt arrives, unless there is `work` already. An interrupt that arrives after

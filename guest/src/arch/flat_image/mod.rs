@@ -2,6 +2,7 @@
 //! a device tree.
 
 pub(crate) mod image;
+pub(super) mod lines;
 pub(crate) mod stack_layout;
 mod unsupported;
 

@@ -1,6 +1,7 @@
 //! Interrupts of devices, and halting until one arrives.
 
-use super::clock;
+use super::{clock, plic, smp};
+use crate::arch::flat_image::lines;
 use core::arch::asm;
 use core::convert::Infallible;
 use core::ptr::NonNull;
@@ -31,30 +32,34 @@ impl MessageTarget {
     }
 }
 
-/// Takes the timer's frequency from the device tree, and enables interrupts.
+/// Takes the timer's frequency from the device tree, opens the PLIC if there is one, and enables
+/// interrupts. `map` maps registers, given their physical address and size.
 pub(crate) fn open_interrupts<E>(
     tree: Option<&DeviceTree<'_>>,
-    _: impl FnMut(u64, u64) -> Result<NonNull<u8>, E>,
+    map: impl FnMut(u64, u64) -> Result<NonNull<u8>, E>,
     _: fn(u32) -> Option<PfnRange>,
 ) -> Result<(), E> {
-    clock::set_frequency(tree.and_then(|tree| tree.riscv.timer_hz).unwrap_or(0));
+    if let Some(riscv) = tree.map(|tree| &tree.riscv) {
+        clock::set_frequency(riscv.timer_hz.unwrap_or(0));
+        plic::open(riscv, smp::boot_hart_id(), map)?;
+    }
     enable();
     Ok(())
 }
 
-/// Returns whether the lines of devices can interrupt. The kernel does not use them.
-pub(crate) fn has_lines() -> bool {
-    false
+/// Returns whether a device can interrupt by this line.
+pub(crate) fn has_line(line: Option<u32>) -> bool {
+    line.is_some_and(plic::has)
 }
 
-/// Enables no line. Returns false, so that the device is polled.
-pub(crate) fn enable_shared_line(_: Option<u8>) -> bool {
-    false
+/// Enables the interrupt line of a PCI device. Returns whether the line is available.
+pub(crate) fn enable_shared_line(line: Option<u32>) -> bool {
+    line.is_some_and(plic::enable)
 }
 
-/// Enables no line. Returns false, so that the device is polled.
-pub(crate) fn enable_own_line(_: u8) -> bool {
-    false
+/// Enables an interrupt line that only one device uses. Returns whether the line is available.
+pub(crate) fn enable_own_line(line: u32) -> bool {
+    plic::enable(line)
 }
 
 /// Returns 0, because no device sends messages.
@@ -62,16 +67,16 @@ pub(crate) fn take_messages() -> u32 {
     0
 }
 
-/// Does nothing, because no line is enabled.
-pub(crate) fn answer_lines(_: impl FnOnce() -> bool) {}
-
-/// Records that a line was raised. The handler of interrupts calls this.
-pub(super) fn lines_raised() {}
+/// Handles the lines that were raised since the last call. `acknowledge_devices` reads each device's
+/// interrupt status, and returns whether any device had interrupted.
+pub(crate) fn answer_lines(acknowledge_devices: impl FnOnce() -> bool) {
+    lines::answer(acknowledge_devices, plic::complete);
+}
 
 /// Halts until a device interrupts or the timer ticks. Does not halt if an interrupt is pending, or if
 /// there is `other_work`.
 pub(crate) fn wait_for_interrupt(other_work: impl FnOnce() -> bool) {
-    halt_unless(other_work);
+    halt_unless(|| other_work() || lines::is_any_raised());
 }
 
 /// Halts until an interrupt arrives, unless there is `work` already. An interrupt that arrives after

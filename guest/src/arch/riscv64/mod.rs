@@ -10,6 +10,7 @@ mod flush;
 pub(crate) mod interrupts;
 pub(crate) mod mmio;
 pub(crate) mod paging;
+mod plic;
 mod power;
 mod smp;
 mod timer;

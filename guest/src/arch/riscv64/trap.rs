@@ -1,7 +1,7 @@
 //! Handles exceptions and interrupts. An exception ends the run, except a fault on a page that is being
 //! migrated, for which the handler waits until the page is mapped again.
 
-use super::{interrupts, stack_layout, timer};
+use super::{interrupts, plic, stack_layout, timer};
 use crate::arch::handlers;
 use core::arch::global_asm;
 
@@ -18,7 +18,7 @@ pub(super) extern "C" fn handle_trap(cause: i64, address_of_cause: u64, value: u
     match cause {
         SOFTWARE => return interrupts::answer_software_interrupt(),
         TIMER => return timer::handle_tick(),
-        EXTERNAL => return interrupts::lines_raised(),
+        EXTERNAL => return plic::handle(),
         LOAD_PAGE_FAULT | STORE_PAGE_FAULT if (handlers::get().page_is_absent)(value) => return,
         _ => {}
     }

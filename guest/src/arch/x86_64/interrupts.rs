@@ -19,19 +19,19 @@ static STRAY_COUNT: AtomicU16 = AtomicU16::new(0);
 /// device on a shared line cannot keep the CPU busy.
 const MAX_STRAY: u16 = 16;
 
-/// Returns whether the lines of devices can interrupt.
-pub(crate) fn has_lines() -> bool {
+/// Returns whether a device can interrupt by its line, even if the line's number is not known.
+pub(crate) fn has_line(_: Option<u32>) -> bool {
     pic::exists()
 }
 
 /// Enables the IRQ of a PCI device. Also enables all level-triggered IRQs, which firmware has set
 /// up for PCI, because some firmware reports a wrong IRQ. Returns whether any IRQ was enabled.
-pub(crate) fn enable_shared_line(irq: Option<u8>) -> bool {
+pub(crate) fn enable_shared_line(irq: Option<u32>) -> bool {
     enable_lines(irq.map_or(0, irq_bit) | pic::level_triggered())
 }
 
 /// Enables an IRQ that only one device uses. Returns whether the IRQ is available.
-pub(crate) fn enable_own_line(irq: u8) -> bool {
+pub(crate) fn enable_own_line(irq: u32) -> bool {
     enable_lines(irq_bit(irq))
 }
 
@@ -42,8 +42,8 @@ fn enable_lines(lines: u16) -> bool {
     lines != 0
 }
 
-fn irq_bit(irq: u8) -> u16 {
-    1u16.checked_shl(irq.into()).unwrap_or(0)
+fn irq_bit(irq: u32) -> u16 {
+    1u16.checked_shl(irq).unwrap_or(0)
 }
 
 /// Returns a bit for each message-signalled interrupt that has arrived since the last call.
@@ -104,7 +104,7 @@ pub(super) fn message_arrived(message: Message) {
 
 /// Records that an IRQ was raised, and masks it. The handler of its vector calls this.
 pub(super) fn line_raised(irq: u8) {
-    let line = irq_bit(irq);
+    let line = irq_bit(irq.into());
     if ENABLED_LINES.load(Relaxed) & line != 0 {
         pic::mask(irq);
         pic::end_of_interrupt(irq);

@@ -1,0 +1,109 @@
+//! Reads how the interrupt lines of PCI functions reach the interrupt controller (Devicetree
+//! Specification 0.4, 2.4.3, `interrupt-map`).
+
+use super::error::TreeError;
+use super::node::{CellReader, Node};
+use crate::fixed_list::FixedList;
+
+/// The maximal number of entries of a map: four lines for each of 32 devices.
+const MAX_LINES: usize = 128;
+/// The maximal number of interrupt controllers, one for each hart of riscv64 among them. Others are not
+/// known.
+const MAX_CONTROLLERS: usize = 128;
+/// The interrupts of a GIC that devices share begin with this number (Arm IHI 0069, 2.2).
+const FIRST_SHARED: u32 = 32;
+
+/// The lines of the functions on the first bus.
+#[derive(Clone, Copy, Debug)]
+pub struct PciLines {
+    /// The bits of a function's address and of its pin that choose an entry.
+    mask: (u32, u32),
+    /// The address and the pin of an entry, and the number of its interrupt.
+    entries: FixedList<(u32, u32, u32), MAX_LINES>,
+}
+
+/// The numbers of cells by which an interrupt controller is addressed.
+#[derive(Clone, Copy)]
+struct ControllerCells {
+    phandle: u32,
+    address: u32,
+    interrupt: u32,
+}
+
+/// The interrupt controllers of a tree.
+pub(super) struct Controllers(FixedList<ControllerCells, MAX_CONTROLLERS>);
+
+impl Controllers {
+    pub(super) const NONE: Self =
+        Controllers(FixedList::empty(ControllerCells { phandle: 0, address: 0, interrupt: 0 }));
+
+    /// Adds the node if it is an interrupt controller.
+    pub(super) fn add<'t>(&mut self, node: &Node<'t>) -> Result<(), TreeError<'t>> {
+        if node.property("interrupt-controller")?.is_none() {
+            return Ok(());
+        }
+        if let (Some(phandle), Some(interrupt)) =
+            (node.number("phandle")?, node.number("#interrupt-cells")?)
+        {
+            // A controller without `#address-cells` has no address here.
+            let address = node.number("#address-cells")?.unwrap_or(0);
+            let _ = self.0.push(ControllerCells { phandle, address, interrupt });
+        }
+        Ok(())
+    }
+}
+
+impl PciLines {
+    pub(super) const NONE: Self = PciLines { mask: (0, 0), entries: FixedList::empty((0, 0, 0)) };
+
+    /// Returns the interrupt's number of a pin, 1 to 4, of a device on the first bus.
+    #[must_use]
+    pub fn number(&self, device: u8, pin: u8) -> Option<u32> {
+        let (address, pin) = (u32::from(device) << 11 & self.mask.0, u32::from(pin) & self.mask.1);
+        let mut entries = self.entries.iter();
+        entries.find(|entry| (entry.0, entry.1) == (address, pin)).map(|&(_, _, number)| number)
+    }
+
+    /// Reads the map of a host bridge. A map that leads to an unknown controller, or to interrupts that
+    /// devices do not share, has no more lines.
+    pub(super) fn read<'t>(
+        node: &Node<'t>,
+        controllers: &Controllers,
+    ) -> Result<Self, TreeError<'t>> {
+        const MAP: &str = "interrupt-map";
+        const MASK: &str = "interrupt-map-mask";
+        let Some(map) = node.property(MAP)? else { return Ok(Self::NONE) };
+        let mut mask = CellReader::new(node.property(MASK)?.unwrap_or_default());
+        let mut cell = || mask.cell();
+        let mask = (cell(), cell(), cell(), cell());
+        let (Some(address_mask), Some(_), Some(_), Some(pin_mask)) = mask else {
+            return Err(node.malformed(MASK));
+        };
+        let mut lines = PciLines { mask: (address_mask, pin_mask), entries: Self::NONE.entries };
+        let mut cells = CellReader::new(map);
+        while !cells.is_empty() {
+            let mut cell = || cells.cell().ok_or(node.malformed(MAP));
+            let (address, _, _, pin, phandle) = (cell()?, cell()?, cell()?, cell()?, cell()?);
+            let Some(parent) = controllers.0.iter().find(|parent| parent.phandle == phandle) else {
+                return Ok(lines);
+            };
+            (0..parent.address).try_for_each(|_| cell().map(|_| ()))?;
+            let number = match parent.interrupt {
+                // A PLIC has the number, and an APLIC the number and the type.
+                1 => Some(cell()?),
+                2 => Some((cell()?, cell()?).0),
+                // A GIC has the kind, the number and the type; kind 0 is shared.
+                3 => {
+                    let (kind, number, _) = (cell()?, cell()?, cell()?);
+                    number.checked_add(FIRST_SHARED).filter(|_| kind == 0)
+                }
+                _ => None,
+            };
+            let Some(number) = number else { return Ok(lines) };
+            let entry = (address & address_mask, pin & pin_mask, number);
+            let pushed = lines.entries.push(entry);
+            pushed.map_err(|full| TreeError::too_many("interrupt lines of PCI", full))?;
+        }
+        Ok(lines)
+    }
+}
