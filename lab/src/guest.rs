@@ -194,6 +194,7 @@ impl Guests {
         let reference = |image: &PathBuf| match self.architecture {
             Architecture::X86_64 => Config::new(image.clone(), memory),
             Architecture::Aarch64 => Config::aarch64(image.clone(), memory),
+            Architecture::Riscv64 => Config::riscv64(image.clone(), memory),
         };
         let config = match (guest, &self.image, &self.linux) {
             (Guest::Hotmem, Some(image), _) => reference(image),

@@ -60,8 +60,8 @@ impl Balloon {
     }
 }
 
-/// The configuration of a machine with virtio-mem devices, which boots a kernel by PVH, or on aarch64 as
-/// Linux is booted.
+/// The configuration of a machine with virtio-mem devices, which boots a kernel by PVH, or on aarch64 and
+/// riscv64 as Linux is booted.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// The QEMU that runs the machine.
@@ -116,6 +116,8 @@ pub struct Config {
     /// machine runs. If there are any, all ports use native PCI Express hotplug. QEMU's default is
     /// ACPI hotplug.
     pub empty_ports: usize,
+    /// Memory that the machine has from the start and that the guest tells its engine of after boot.
+    pub late_memory: Bytes,
     /// The number of memory slots, each of which can get a DIMM while the machine runs.
     pub memory_slots: u32,
     /// QEMU's `maxmem`. If this is `None`, it is computed from the devices.
@@ -172,6 +174,7 @@ impl Config {
             other_objects: Vec::new(),
             other_device_options: Vec::new(),
             empty_ports: 0,
+            late_memory: Bytes::ZERO,
             memory_slots: 10,
             max_memory: None,
             requested_at_start: Bytes::ZERO,
@@ -198,6 +201,26 @@ impl Config {
             // Without ACPI, QEMU's machine has no slots for DIMMs.
             memory_slots: 0,
             ..Config::new(kernel, device_memory)
+        }
+    }
+
+    /// Returns a machine `virt` of riscv64 with one CPU and 128 MiB of boot memory. QEMU has no virtio-mem
+    /// device there, so the machine has `late_memory` from the start, and the guest tells its engine of it
+    /// after boot.
+    #[must_use]
+    pub fn riscv64(kernel: PathBuf, late_memory: Bytes) -> Config {
+        let config = Config::new(kernel, Bytes::ZERO);
+        let config = Config {
+            architecture: Architecture::Riscv64,
+            machine: "virt",
+            memory_slots: 0,
+            late_memory,
+            ..config
+        };
+        if late_memory == Bytes::ZERO {
+            config
+        } else {
+            config.with_guest_option("late", late_memory.0)
         }
     }
 
@@ -237,14 +260,19 @@ impl Config {
         // A device's region starts at a multiple of 1 GiB or at `device_address`, so `maxmem` must
         // be larger than the sum of boot memory and device memory.
         let gap = self.device_address.unwrap_or(Bytes::gib(16));
-        let sufficient = self.boot_memory + self.all_device_memory() + gap;
+        let boot_memory = self.boot_memory + self.late_memory;
+        let sufficient = boot_memory + self.all_device_memory() + gap;
         let max_memory = self.max_memory.unwrap_or(sufficient);
         let (accel, cpu) = match self.accel {
             Accel::Tcg if self.architecture == Architecture::Aarch64 => {
                 let one_thread = self.icount || self.single_thread;
                 (if one_thread { "tcg,thread=single" } else { "tcg" }, "cortex-a72")
             }
-            Accel::Kvm if self.architecture == Architecture::Aarch64 => ("kvm", "host"),
+            Accel::Tcg if self.architecture == Architecture::Riscv64 => {
+                let one_thread = self.icount || self.single_thread;
+                (if one_thread { "tcg,thread=single" } else { "tcg" }, "rv64")
+            }
+            Accel::Kvm if self.architecture != Architecture::X86_64 => ("kvm", "host"),
             // `max` alone has 40 physical address bits, with which less than 1 TiB can be plugged.
             // With `erms` Linux clears memory by `rep stosb`, which is four times slower under TCG.
             Accel::Tcg if self.icount || self.single_thread => {
@@ -267,7 +295,14 @@ impl Config {
         add_option("-smp", self.cpus.to_string());
         add_option(
             "-m",
-            format!("{}B,slots={},maxmem={}B", self.boot_memory.0, self.memory_slots, max_memory.0),
+            match self.architecture {
+                // The machine has no place for more memory.
+                Architecture::Riscv64 => format!("{}B", boot_memory.0),
+                _ => format!(
+                    "{}B,slots={},maxmem={}B",
+                    boot_memory.0, self.memory_slots, max_memory.0
+                ),
+            },
         );
         if self.architecture == Architecture::X86_64 {
             add_option("-device", "isa-debug-exit,iobase=0xf4,iosize=0x4".into());
@@ -369,7 +404,7 @@ impl From<&Config> for Launch {
             pass_status: match config.architecture {
                 Architecture::X86_64 => PASS_STATUS,
                 // QEMU ends with status 0 when the guest switches the machine off.
-                Architecture::Aarch64 => 0,
+                Architecture::Aarch64 | Architecture::Riscv64 => 0,
             },
             is_line_cut: config.incoming_state.is_some(),
             cgroup: config.cgroup.clone(),

@@ -14,8 +14,10 @@ pub enum Architecture {
     /// A PC.
     #[default]
     X86_64,
-    /// QEMU's machine `virt`.
+    /// QEMU's machine `virt` for aarch64.
     Aarch64,
+    /// QEMU's machine `virt` for riscv64.
+    Riscv64,
 }
 
 impl Architecture {
@@ -25,6 +27,7 @@ impl Architecture {
         match self {
             Architecture::X86_64 => "qemu-system-x86_64",
             Architecture::Aarch64 => "qemu-system-aarch64",
+            Architecture::Riscv64 => "qemu-system-riscv64",
         }
     }
 }

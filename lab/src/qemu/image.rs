@@ -11,6 +11,7 @@ const PACKAGE: &str = "hotmem-guest";
 const XEN_PACKAGE: &str = "hotmem-guest-xen";
 const TARGET: &str = "x86_64-unknown-none";
 const AARCH64_TARGET: &str = "aarch64-unknown-none-softfloat";
+const RISCV64_TARGET: &str = "riscv64imac-unknown-none-elf";
 const PSERIES_PACKAGE: &str = "hotmem-guest-pseries";
 const PSERIES_TARGET: &str = "powerpc64le-unknown-linux-gnu";
 
@@ -31,6 +32,7 @@ pub fn find_for(architecture: Architecture, path: Option<&Path>) -> Result<PathB
     let target = match architecture {
         Architecture::X86_64 => TARGET,
         Architecture::Aarch64 => AARCH64_TARGET,
+        Architecture::Riscv64 => RISCV64_TARGET,
     };
     find_package(PACKAGE, target, path)
 }

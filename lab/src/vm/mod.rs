@@ -1,6 +1,7 @@
 //! `hotmem vm`, which boots a guest, changes its memory, and prints the time of each step.
 
 mod dimms;
+mod late_memory;
 mod pseries;
 mod rows;
 mod touched;
@@ -36,6 +37,9 @@ pub enum Arch {
     X86,
     /// QEMU's machine `virt` for aarch64, with a virtio-mem device
     Aarch64,
+    /// QEMU's machine `virt` for riscv64. It has no virtio-mem device: the machine has the memory from
+    /// the start, and the guest tells its engine of it after boot
+    Riscv64,
     /// QEMU's pseries machine, to which memory is added as DIMMs
     Pseries,
 }
@@ -99,6 +103,9 @@ pub fn run(args: &Args) -> Result<()> {
         return args.run_pseries();
     }
     args.check()?;
+    if args.arch == Arch::Riscv64 {
+        return late_memory::run(args);
+    }
     args.svg.as_deref().map_or(Ok(()), crate::out::ensure_writable)?;
     let progress = progress::spinner();
     progress.set_message("looking for the guest's image");
@@ -238,12 +245,19 @@ impl Args {
     }
 
     fn architecture(&self) -> Architecture {
-        if self.arch == Arch::Aarch64 { Architecture::Aarch64 } else { Architecture::X86_64 }
+        match self.arch {
+            Arch::Aarch64 => Architecture::Aarch64,
+            Arch::Riscv64 => Architecture::Riscv64,
+            Arch::X86 | Arch::Pseries => Architecture::X86_64,
+        }
     }
 
     fn check(&self) -> Result<()> {
-        if self.arch == Arch::Aarch64 && self.guest == Guest::Linux {
-            bail!("--guest linux: on aarch64 only the reference guest can be booted");
+        if self.architecture() != Architecture::X86_64 && self.guest == Guest::Linux {
+            bail!("--guest linux: on aarch64 and riscv64 only the reference guest can be booted");
+        }
+        if self.arch == Arch::Riscv64 && self.balloon {
+            bail!("--balloon: on riscv64 the guest does not give the memory back and end");
         }
         if self.dimms.is_some() && !self.guest.is_reference() {
             bail!("--dimms: this needs the reference guest");

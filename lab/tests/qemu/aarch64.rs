@@ -3,7 +3,7 @@
 
 use hotmem::Bytes;
 use hotmem_lab::patience;
-use hotmem_lab::qemu::{Architecture, Balloon, Config, Event, Vm, image};
+use hotmem_lab::qemu::{Architecture, Balloon, Config, Event, Transport, Vm, image};
 use std::path::PathBuf;
 use std::sync::LazyLock;
 
@@ -104,9 +104,10 @@ fn buses_beyond_a_small_configuration_space_are_not_searched() {
     vm.finish().unwrap();
 }
 
-/// Returns how a device that answers one request interrupts, and whether it has interrupted.
-fn interrupts_of(devices: Vec<&'static str>) -> (String, bool) {
-    let config = config(Bytes::ZERO).with_guest_option("interrupts", "msix");
+/// Returns how a device that answers one request interrupts, and whether it has interrupted, if devices
+/// may interrupt by `allowed`.
+fn interrupts_of(devices: Vec<&'static str>, allowed: &str) -> (String, bool) {
+    let config = config(Bytes::ZERO).with_guest_option("interrupts", allowed);
     let config = config.with_guest_option("exit", "size:0");
     let mut vm = Vm::start(&Config { other_device_options: devices, ..config }).unwrap();
     let answer = |event: &Event| match event {
@@ -120,15 +121,41 @@ fn interrupts_of(devices: Vec<&'static str>) -> (String, bool) {
 
 #[test]
 fn a_device_interrupts_by_the_interrupt_translation_service() {
-    assert_eq!(interrupts_of(vec!["virtio-rng-pci"]), ("msix".into(), true));
+    assert_eq!(interrupts_of(vec!["virtio-rng-pci"], "msix"), ("msix".into(), true));
 }
 
-/// The service's table of devices has room for 32 buses.
 #[test]
-fn a_device_without_room_in_the_table_of_devices_is_polled() {
+fn a_device_behind_a_bridge_interrupts_by_its_line() {
+    for port in ["pcie-root-port,id=bridge,addr=1", "pcie-root-port,id=bridge,addr=6"] {
+        let devices = vec![port, "virtio-rng-pci,bus=bridge"];
+        assert_eq!(interrupts_of(devices, "intx"), ("intx".into(), true), "{port}");
+    }
+}
+
+/// QEMU has several places for devices on MMIO, and puts the first one into the last place.
+#[test]
+fn a_device_on_mmio_interrupts_by_its_line() {
+    let mut config = config(Bytes::ZERO).with_guest_option("exit", "size:0");
+    let places = ["512@0xa000000:48", "512@0xa003e00:79"];
+    config.append.extend(places.map(|place| format!("virtio_mmio.device={place}")));
+    let devices = vec!["virtio-rng-device"];
+    let config = Config { transport: Transport::Mmio, other_device_options: devices, ..config };
+    let mut vm = Vm::start(&config).unwrap();
+    let answer = |event: &Event| match event {
+        Event::Entropy { transport, interrupted, .. } => Some((transport.clone(), *interrupted)),
+        _ => None,
+    };
+    assert_eq!(vm.wait("answer", answer).unwrap().0, ("mmio".into(), true));
+    vm.finish().unwrap();
+}
+
+/// The service's table of devices has room for 32 buses, and the line of a device behind another root bus
+/// is not known.
+#[test]
+fn a_device_without_room_in_the_table_of_devices_and_without_a_line_is_polled() {
     let port = "pcie-root-port,id=far-port,bus=far,chassis=1";
     let devices = vec!["pxb-pcie,id=far,bus_nr=32", port, "virtio-rng-pci,bus=far-port"];
-    assert_eq!(interrupts_of(devices), ("poll".into(), false));
+    assert_eq!(interrupts_of(devices, "msix"), ("poll".into(), false));
 }
 
 #[test]

@@ -26,6 +26,7 @@ mod nvdimm;
 mod pci_roots;
 mod pinned_memory;
 mod resize;
+mod riscv64;
 mod several_devices;
 mod small_guest;
 mod support;

@@ -82,6 +82,14 @@ pub enum Event {
     #[serde(rename = "dimm_added")]
     #[allow(missing_docs)]
     DimmAdded { slot: u32, addr: u64, size: u64, node: u32, online: u64, us: u64 },
+    /// The guest has brought memory of the machine online that its engine was not told of at boot.
+    #[serde(rename = "late_added")]
+    #[allow(missing_docs)]
+    LateAdded { size: u64, online: u64, us: u64 },
+    /// The guest has removed that memory again.
+    #[serde(rename = "late_removed")]
+    #[allow(missing_docs)]
+    LateRemoved { size: u64, online: u64, us: u64 },
     /// The guest has refused the memory of a memory slot.
     #[serde(rename = "dimm_refused")]
     #[allow(missing_docs)]

@@ -1,0 +1,162 @@
+//! Tests of the guest on QEMU's machine for riscv64. `cargo xtask test` skips them, and says so, where
+//! QEMU has no such machine. QEMU has no virtio-mem device there.
+
+use hotmem::Bytes;
+use hotmem_lab::patience;
+use hotmem_lab::qemu::{Architecture, Balloon, Config, Event, Transport, Vm, image};
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::LazyLock;
+
+static IMAGE: LazyLock<PathBuf> = LazyLock::new(|| {
+    image::find_for(Architecture::Riscv64, None).expect("the guest could not be built")
+});
+
+/// Returns a machine with 128 MiB of boot memory, and `late` more that the guest adds after boot.
+fn config(late: Bytes) -> Config {
+    Config { patience: patience(), ..Config::riscv64(IMAGE.clone(), late) }
+}
+
+/// Starts the machine, whose guest gives up. Returns the reason that the guest gives.
+fn reason_for_giving_up(config: &Config) -> String {
+    let mut vm = Vm::start(config).unwrap();
+    vm.wait("end", |_| None::<()>).unwrap_err().to_string()
+}
+
+#[test]
+fn memory_that_the_engine_was_not_told_of_is_added_used_removed_and_added_again() {
+    let (late, touched) = (Bytes::gib(2), Bytes::mib(64));
+    let config = config(late).with_touched_memory(touched).with_guest_option("exit", "resizes:3");
+    let mut vm = Vm::start(&config).unwrap();
+    let boot = |event: &Event| match *event {
+        Event::Boot { boot_memory, .. } => Some(boot_memory),
+        _ => None,
+    };
+    // The memory map lacks the late memory.
+    assert_eq!(vm.wait("boot", boot).unwrap().0, config.boot_memory.0);
+    for is_removal in [false, true, false] {
+        let change = |event: &Event| match *event {
+            Event::LateAdded { size, online, .. } if !is_removal => Some((size, online)),
+            Event::LateRemoved { size, online, .. } if is_removal => Some((size, online)),
+            _ => None,
+        };
+        let present = if is_removal { Bytes::ZERO } else { late };
+        let (changed, _) = vm.wait("change of the memory", change).unwrap();
+        assert_eq!(changed, (late.0, (config.boot_memory + present).0));
+        if !is_removal {
+            let bytes = |event: &Event| match *event {
+                Event::Touched { bytes, .. } => Some(bytes),
+                _ => None,
+            };
+            assert_eq!(vm.wait("touched memory", bytes).unwrap().0, touched.0);
+        }
+    }
+    vm.finish().unwrap();
+}
+
+#[test]
+fn more_late_memory_than_the_machine_has_is_refused_by_name() {
+    let config = Config { late_memory: Bytes::ZERO, ..config(Bytes::gib(1)) };
+    let reason = reason_for_giving_up(&config);
+    assert!(reason.contains("there are no 1GiB of RAM that nothing uses"), "{reason}");
+}
+
+#[test]
+fn four_cpus_share_no_frame_while_memory_is_added_and_removed() {
+    let config = config(Bytes::gib(1)).with_guest_option("churn", "on");
+    let config = Config { cpus: 4, ..config.with_guest_option("exit", "resizes:8") };
+    Vm::start(&config).unwrap().finish().unwrap();
+}
+
+#[test]
+fn freed_memory_is_reported_to_the_balloon() {
+    let config = config(Bytes::gib(1)).with_touched_memory(Bytes::mib(64));
+    let config = config.with_guest_option("hold", "off").with_guest_option("exit", "never");
+    let mut vm = Vm::start(&Config { balloon: Balloon::Reports, ..config }).unwrap();
+    vm.wait("freed memory", |event| matches!(event, Event::Freed { .. }).then_some(())).unwrap();
+    vm.wait("reports", |event| matches!(event, Event::Reported { .. }).then_some(())).unwrap();
+}
+
+/// Returns how a device that answers one request interrupts, and whether it has interrupted.
+fn interrupts_of(devices: Vec<&'static str>) -> (String, bool) {
+    let config = config(Bytes::ZERO).with_guest_option("exit", "size:0");
+    let mut vm = Vm::start(&Config { other_device_options: devices, ..config }).unwrap();
+    let answer = |event: &Event| match event {
+        Event::Entropy { interrupts, interrupted, .. } => Some((interrupts.clone(), *interrupted)),
+        _ => None,
+    };
+    let (answer, _) = vm.wait("answer", answer).unwrap();
+    vm.finish().unwrap();
+    answer
+}
+
+#[test]
+fn a_device_interrupts_by_its_line() {
+    let expected = || ("intx".into(), true);
+    assert_eq!(interrupts_of(vec!["virtio-rng-pci"]), expected());
+    for port in ["pcie-root-port,id=bridge,addr=1", "pcie-root-port,id=bridge,addr=6"] {
+        assert_eq!(interrupts_of(vec![port, "virtio-rng-pci,bus=bridge"]), expected(), "{port}");
+    }
+}
+
+/// QEMU has several places for devices on MMIO, and puts the first one into the last place.
+#[test]
+fn a_device_on_mmio_interrupts_by_its_line() {
+    let mut config = config(Bytes::ZERO).with_guest_option("exit", "size:0");
+    let places = ["4K@0x10001000:1", "4K@0x10008000:8"];
+    config.append.extend(places.map(|place| format!("virtio_mmio.device={place}")));
+    let devices = vec!["virtio-rng-device"];
+    let config = Config { transport: Transport::Mmio, other_device_options: devices, ..config };
+    let mut vm = Vm::start(&config).unwrap();
+    let answer = |event: &Event| match event {
+        Event::Entropy { transport, interrupted, .. } => Some((transport.clone(), *interrupted)),
+        _ => None,
+    };
+    assert_eq!(vm.wait("answer", answer).unwrap().0, ("mmio".into(), true));
+    vm.finish().unwrap();
+}
+
+/// The balloon's queue of hints needs an I/O thread of QEMU.
+#[test]
+fn a_balloon_with_reports_and_hints_is_driven() {
+    let config = config(Bytes::ZERO).with_guest_option("exit", "size:0");
+    let mut vm = Vm::start(&Config { balloon: Balloon::Everything, ..config }).unwrap();
+    let features = |event: &Event| match *event {
+        Event::Balloon { features, reports_queue, .. } => Some((features, reports_queue)),
+        _ => None,
+    };
+    let ((features, reports_queue), _) = vm.wait("balloon", features).unwrap();
+    const HINTS: u64 = 1 << 3;
+    const REPORTS: u64 = 1 << 5;
+    assert_eq!(features & (HINTS | REPORTS), HINTS | REPORTS);
+    assert!(reports_queue.is_some());
+    vm.finish().unwrap();
+}
+
+#[test]
+fn an_overflow_of_a_cpus_stack_ends_the_run_with_that_reason() {
+    let config = Config { cpus: 2, ..config(Bytes::mib(128)) };
+    for cpu in ["first", "other"] {
+        let reason = reason_for_giving_up(&config.clone().with_guest_option("overflow", cpu));
+        assert!(reason.contains("the stack has overflowed"), "{cpu}: {reason}");
+    }
+}
+
+#[test]
+fn an_option_that_needs_nmis_is_refused_by_name() {
+    let reason = reason_for_giving_up(&config(Bytes::mib(128)).with_guest_option("nmis", "on"));
+    assert!(reason.contains("the kernel has no NMIs on riscv64"), "{reason}");
+}
+
+#[test]
+fn the_command_vm_says_that_the_memory_was_there_from_the_start() {
+    LazyLock::force(&IMAGE);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_hotmem"));
+    let output =
+        command.args(["vm", "--arch", "riscv64", "--plug", "1G", "--unplug"]).output().unwrap();
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{stdout}{}", String::from_utf8_lossy(&output.stderr));
+    for part in ["guest of 128MiB", "1GiB more from the start", "add", "remove", "PASS"] {
+        assert!(stdout.contains(part), "no `{part}` in\n{stdout}");
+    }
+}
