@@ -29,7 +29,7 @@ mod tests;
 pub use early::{EarlyDevices, Ns16550, PowerCalls};
 pub use error::TreeError;
 pub use gic::Gic;
-pub use node::Range;
+pub use node::{MAX_RANGES, Range, Ranges};
 pub use pci::PciHost;
 pub use pci_lines::PciLines;
 pub use riscv::{Plic, Riscv};
@@ -45,13 +45,8 @@ pub const MAGIC: u32 = 0xd00d_feed;
 /// The offset of the tree's size, which is big-endian and counts bytes.
 pub const SIZE_OFFSET: u64 = 4;
 
-/// The maximal number of ranges of RAM, and of ranges in use.
-pub const MAX_RANGES: usize = 32;
 /// The maximal number of CPUs. The others are counted, and not used.
 pub const MAX_CPUS: usize = 64;
-
-/// Ranges of memory.
-pub type Ranges = FixedList<Range, MAX_RANGES>;
 
 /// The description of a machine.
 #[derive(Clone, Debug)]

@@ -16,6 +16,8 @@
 //! | `Console`, `exit` | the report's way out, and the machine's end |
 //! | `NextKernel`, `handle_nmis`, `take_bad_frame` | abilities that an architecture may lack |
 //!
+//! `flat_image` has what the architectures share that are booted as Linux is, by a device tree.
+//!
 //! The boot code of an architecture calls `kernel_main`. What the kernel does at an exception comes as
 //! [`Handlers`], so that an architecture uses nothing of the kernel above it.
 //!

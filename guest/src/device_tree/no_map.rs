@@ -4,8 +4,7 @@
 //! such memory (Devicetree Specification 0.4, 3.5.4, `no-map`).
 
 use super::error::TreeError;
-use super::node::Range;
-use super::{MAX_RANGES, Ranges};
+use super::node::{MAX_RANGES, Range, Ranges};
 use crate::fixed_list::FixedList;
 
 /// The size of a page of the direct map. A page is mapped as a whole.

@@ -1,11 +1,14 @@
 //! Walks the nodes of a device tree, and reads their properties.
 
 use super::error::TreeError;
+use crate::fixed_list::FixedList;
 use deforest::blob::{Devicetree, Node as RawNode};
 use deforest::fallible_iterator::FallibleIterator;
 
 /// The maximal depth of a node. Real trees have a depth of 4.
 const MAX_DEPTH: u32 = 8;
+/// The maximal number of ranges of RAM, and of ranges in use.
+pub const MAX_RANGES: usize = 32;
 /// The most cells of an address or a size: PCI's addresses have three.
 const MAX_CELLS: u32 = 3;
 
@@ -38,6 +41,9 @@ pub struct Range {
     /// The number of bytes.
     pub len: u64,
 }
+
+/// Ranges of memory.
+pub type Ranges = FixedList<Range, MAX_RANGES>;
 
 impl Range {
     pub(super) const EMPTY: Self = Range { start: 0, len: 0 };

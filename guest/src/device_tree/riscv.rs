@@ -3,7 +3,6 @@
 
 use super::error::TreeError;
 use super::node::{CellReader, Node, Range};
-use super::{MAX_CPUS, MAX_RANGES};
 use crate::fixed_list::FixedList;
 
 /// The cause of an external interrupt in S-mode, by which a PLIC names the mode that it interrupts
@@ -20,7 +19,7 @@ pub struct Riscv {
     /// The PLIC.
     pub plic: Option<Plic>,
     /// The ID of each hart that can run the kernel, and the phandle of its interrupt controller.
-    hart_controllers: FixedList<(u64, u32), MAX_CPUS>,
+    hart_controllers: FixedList<(u64, u32), MAX_HARTS>,
     /// The hart whose children are read now.
     hart: Option<u64>,
 }
@@ -37,8 +36,9 @@ pub struct Plic {
     contexts: FixedList<(u64, u32), MAX_CONTEXTS>,
 }
 
-/// The maximal number of contexts in S-mode that are known. Others are not used.
-const MAX_CONTEXTS: usize = 2 * MAX_RANGES;
+/// The maximal number of harts and of contexts in S-mode that are known. Others are not used.
+const MAX_HARTS: usize = 64;
+const MAX_CONTEXTS: usize = 64;
 
 impl Riscv {
     pub(super) const NONE: Self = Riscv {

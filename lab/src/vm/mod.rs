@@ -104,7 +104,15 @@ pub fn run(args: &Args) -> Result<()> {
     }
     args.check()?;
     if args.arch == Arch::Riscv64 {
-        return late_memory::run(args);
+        return late_memory::run(&late_memory::Plan {
+            machine: &args.machine,
+            guest: args.guest,
+            policy: args.policy,
+            memory: args.plug,
+            steps: args.resize_count(),
+            touch: args.touched_memory(),
+            limit_s: args.limit,
+        });
     }
     args.svg.as_deref().map_or(Ok(()), crate::out::ensure_writable)?;
     let progress = progress::spinner();

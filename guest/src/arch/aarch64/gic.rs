@@ -2,7 +2,7 @@
 //! CPU.
 
 use super::its::{self, FIRST_LPI, Its};
-use super::{clock, interrupts, mmio};
+use super::{clock, mask, messages, mmio};
 use crate::arch::flat_image::lines;
 use crate::arch::handlers;
 use arm_gic::gicv3::registers::{Gicd, GicrSgi};
@@ -86,7 +86,7 @@ pub(crate) fn open_interrupts<E>(
     }
     DISTRIBUTOR.store(distributor_address, Relaxed);
     COUNTS_PER_TICK.store(clock::frequency(), Relaxed);
-    interrupts::enable();
+    mask::enable();
     Ok(())
 }
 
@@ -175,7 +175,7 @@ pub(super) extern "C" fn handle_interrupts() {
         if is_tick {
             start_countdown();
         } else if let Some(message) = u32::from(id).checked_sub(FIRST_LPI) {
-            interrupts::message_arrived(message);
+            messages::arrived(message);
         } else {
             // The device asserts its line until it is acknowledged.
             write_bit(DISABLE, u32::from(id));

@@ -1,8 +1,8 @@
 //! Drives the GICv3's interrupt translation service (ITS), which turns the messages of PCI devices into
 //! interrupts of the first CPU, called LPIs. (Arm IHI 0069, chapters 5 and 12)
 
-use super::LAYOUT;
-use super::interrupts::Message;
+use super::layout::LAYOUT;
+use super::messages::Message;
 use super::mmio::{read_u64, write_u32, write_u64};
 use core::ptr::NonNull;
 use hotmem::PfnRange;

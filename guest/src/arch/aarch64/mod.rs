@@ -9,6 +9,9 @@ mod flush;
 mod gic;
 pub(crate) mod interrupts;
 mod its;
+mod layout;
+mod mask;
+mod messages;
 pub(crate) mod mmio;
 pub(crate) mod paging;
 mod power;
@@ -23,18 +26,16 @@ pub(crate) use console::Console;
 pub(crate) use cpu_number::cpu_number;
 pub(crate) use flush::{FlushAll, answer_flush, flush_all};
 pub(crate) use gic::{open_interrupts, tick_at};
-pub(crate) use interrupts::{MESSAGES, Message};
 pub(crate) use its::MessageTarget;
+pub(crate) use layout::LAYOUT;
+pub(crate) use messages::{MESSAGES, Message};
 pub(crate) use power::exit;
 pub(crate) use smp::start_others;
 
 use super::handlers::{self, Handlers};
-use hotmem_guest::layout::Layout;
 
 /// The name of the architecture.
 pub(super) const NAME: &str = "aarch64";
-/// The layout of the address space.
-pub(crate) const LAYOUT: Layout = Layout::FOUR_LEVELS;
 
 /// Handles exceptions of the first CPU from now on. The boot code has set up everything else.
 pub(crate) fn start_first_cpu(handlers: &'static Handlers) {

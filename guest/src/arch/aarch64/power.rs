@@ -24,7 +24,7 @@ pub(super) fn set_calls(calls: Option<PowerCalls>) {
 /// Ends the machine. The verdict is in the report: QEMU ends with status 0 in any case. Halts if the
 /// firmware has no such call.
 pub(crate) fn exit(_: Verdict) -> ! {
-    super::interrupts::disable();
+    super::mask::disable();
     // The call returns only if it fails.
     let _ = match CALLS.load(Relaxed) {
         1 => system_off::<Hvc>(),

@@ -1,7 +1,7 @@
 //! Starts the other CPUs by calls of the firmware.
 
 use super::clock::Clock;
-use super::{image, interrupts, paging, power};
+use super::{image, mask, paging, power};
 use crate::arch::handlers;
 use crate::arch::overflow::overflow_if_planned;
 use core::arch::asm;
@@ -90,7 +90,7 @@ fn start_one<E>(
 /// Runs another CPU. The boot code calls this function on the stack of that CPU.
 pub(super) extern "C" fn other_cpu_main(number: usize) -> ! {
     paging::turn_off_lower_half();
-    interrupts::enable();
+    mask::enable();
     overflow_if_planned();
     ARRIVED.store(number, Release);
     (handlers::get().run_other_cpu)(number)

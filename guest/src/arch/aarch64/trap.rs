@@ -1,6 +1,7 @@
 //! Handles exceptions and interrupts. An exception ends the run, except a fault on a page that is being
 //! migrated, for which the handler waits until the page is mapped again.
 
+use super::layout::LAYOUT;
 use super::{gic, stack_layout};
 use crate::arch::handlers;
 use core::arch::global_asm;
@@ -44,6 +45,9 @@ extern "C" fn handle_unexpected(syndrome: u64, address_of_cause: u64, fault_addr
         "unexpected exception at {address_of_cause:#x}, syndrome {syndrome:#x}, address {fault_address:#x}"
     ))
 }
+
+// The check of the stack pointer needs this.
+const _: () = assert!(LAYOUT.stacks.is_multiple_of(2 * stack_layout::BYTES));
 
 /// Handles an exception or an interrupt for whose registers the stack has no room. It has a stack of its
 /// own.

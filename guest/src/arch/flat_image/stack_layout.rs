@@ -2,7 +2,6 @@
 //! the handler of the fault can tell from the stack pointer that the stack is full: below the stack, the
 //! pointer's bit [`SHIFT`] is clear.
 
-use crate::arch::LAYOUT;
 use core::ops::Range;
 use hotmem_directmap::PAGE_BYTES;
 
@@ -13,8 +12,6 @@ pub(in crate::arch) const BYTES: u64 = 1 << SHIFT;
 const PAGES: u64 = BYTES / PAGE_BYTES;
 /// The pages of a CPU other than the first one: those of its stack, and those below.
 const PAGES_PER_CPU: u64 = 2 * PAGES;
-
-const _: () = assert!(LAYOUT.stacks.is_multiple_of(2 * BYTES));
 
 /// Returns the pages of a CPU's stack, numbered from the start of the window. The CPU starts at the end
 /// of the last page.

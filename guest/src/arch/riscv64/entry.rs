@@ -2,7 +2,8 @@
 //! calls the kernel's `kernel_main` or [`other_cpu_main`](super::smp::other_cpu_main).
 
 use super::image::{BOOT_PAGES, KERNEL_BASE};
-use super::{LAYOUT, smp, stack_layout, trap};
+use super::layout::LAYOUT;
+use super::{smp, stack_layout, trap};
 use core::arch::global_asm;
 
 /// A page of the kernel's data, as `hotmem-pgtable` writes it: valid, readable, writable, accessed and

@@ -1,6 +1,7 @@
 //! Interrupts of devices, and halting until one arrives.
 
-use super::{clock, plic, smp};
+use super::cpu_number::boot_hart_id;
+use super::{clock, plic};
 use crate::arch::flat_image::lines;
 use core::arch::asm;
 use core::convert::Infallible;
@@ -41,7 +42,7 @@ pub(crate) fn open_interrupts<E>(
 ) -> Result<(), E> {
     if let Some(riscv) = tree.map(|tree| &tree.riscv) {
         clock::set_frequency(riscv.timer_hz.unwrap_or(0));
-        plic::open(riscv, smp::boot_hart_id(), map)?;
+        plic::open(riscv, boot_hart_id(), map)?;
     }
     enable();
     Ok(())

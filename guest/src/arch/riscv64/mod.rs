@@ -8,6 +8,7 @@ mod cpu_number;
 mod entry;
 mod flush;
 pub(crate) mod interrupts;
+mod layout;
 pub(crate) mod mmio;
 pub(crate) mod paging;
 mod plic;
@@ -24,17 +25,15 @@ pub(crate) use console::Console;
 pub(crate) use cpu_number::cpu_number;
 pub(crate) use flush::{FlushAll, answer_flush, flush_all};
 pub(crate) use interrupts::{MESSAGES, Message, MessageTarget, open_interrupts};
+pub(crate) use layout::LAYOUT;
 pub(crate) use power::exit;
 pub(crate) use smp::start_others;
 pub(crate) use timer::tick_at;
 
 use super::handlers::{self, Handlers};
-use hotmem_guest::layout::Layout;
 
 /// The name of the architecture.
 pub(super) const NAME: &str = "riscv64";
-/// The layout of the address space.
-pub(crate) const LAYOUT: Layout = Layout::THREE_LEVELS;
 
 /// Handles exceptions of the first CPU from now on. The boot code has set up everything else.
 pub(crate) fn start_first_cpu(handlers: &'static Handlers) {

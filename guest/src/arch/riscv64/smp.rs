@@ -2,14 +2,15 @@
 //! Extension").
 
 use super::clock::Clock;
+use super::cpu_number::boot_hart_id;
 use super::{image, interrupts};
 use crate::arch::handlers;
 use crate::arch::overflow::overflow_if_planned;
 use core::arch::asm;
 use core::fmt;
 use core::sync::atomic::{
-    AtomicU64, AtomicUsize,
-    Ordering::{Acquire, Relaxed, Release},
+    AtomicUsize,
+    Ordering::{Acquire, Release},
 };
 use hotmem_guest::limits::MAX_CPUS;
 use hotmem_guest::signal::{other_cpus, set_other_cpus};
@@ -23,10 +24,6 @@ const START_TIMEOUT_US: u64 = 60_000_000;
 /// The number of the CPU that has started last. The Release of `other_cpu_main` pairs with the Acquire
 /// in `start_one`.
 static ARRIVED: AtomicUsize = AtomicUsize::new(0);
-
-/// The ID of the hart that boots. The boot code writes it.
-#[unsafe(no_mangle)]
-static boot_hart: AtomicU64 = AtomicU64::new(0);
 
 /// The reason why a CPU could not be started.
 pub(crate) enum StartError<E> {
@@ -43,11 +40,6 @@ pub(crate) enum StartError<E> {
 unsafe extern "C" {
     /// The boot code's entry for a hart that the SBI implementation starts.
     static start_other_hart: u8;
-}
-
-/// Returns the ID of the hart that boots, which may be any of the machine's.
-pub(super) fn boot_hart_id() -> u64 {
-    boot_hart.load(Relaxed)
 }
 
 /// Starts the other harts with these IDs. They run

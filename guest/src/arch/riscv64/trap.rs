@@ -1,6 +1,7 @@
 //! Handles exceptions and interrupts. An exception ends the run, except a fault on a page that is being
 //! migrated, for which the handler waits until the page is mapped again.
 
+use super::layout::LAYOUT;
 use super::{interrupts, plic, stack_layout, timer};
 use crate::arch::handlers;
 use core::arch::global_asm;
@@ -43,6 +44,9 @@ pub(super) extern "C" fn handle_trap(cause: i64, address_of_cause: u64, value: u
         "{name} at {address_of_cause:#x}, cause {cause:#x}, value {value:#x}"
     ))
 }
+
+// The check of the stack pointer needs this.
+const _: () = assert!(LAYOUT.stacks.is_multiple_of(2 * stack_layout::BYTES));
 
 /// Handles an exception or an interrupt for whose registers the stack has no room. It has a stack of its
 /// own.

@@ -12,6 +12,7 @@ pub(crate) mod image;
 pub(crate) mod interrupts;
 mod io_port;
 mod lapic;
+mod layout;
 mod machine_check;
 pub(crate) mod mmio;
 mod next_kernel;
@@ -31,6 +32,7 @@ pub(crate) use exit::exit;
 pub(crate) use flush::{FlushAll, answer_flush, flush_all};
 pub(crate) use io_port::IoPort;
 pub(crate) use lapic::ApicId as MessageTarget;
+pub(crate) use layout::LAYOUT;
 pub(crate) use machine_check::take_bad_frame;
 pub(crate) use next_kernel::NextKernel;
 pub(crate) use smp::start_others;
@@ -41,11 +43,7 @@ use super::handlers::{self, Handlers};
 use core::ptr::NonNull;
 use hotmem::PfnRange;
 use hotmem_guest::device_tree::DeviceTree;
-use hotmem_guest::layout::Layout;
 use lapic::LocalApic;
-
-/// The layout of the address space.
-pub(crate) const LAYOUT: Layout = Layout::FOUR_LEVELS;
 
 /// Handles exceptions and interrupts of the first CPU from now on.
 pub(crate) fn start_first_cpu(handlers: &'static Handlers) {

@@ -6,7 +6,7 @@
 //! loader may add the arguments of an init program after ` -- `. The next kernel gets the same memory map
 //! and modules as this kernel.
 
-use super::LAYOUT;
+use super::layout::LAYOUT;
 use super::paging;
 use super::smp::TRAMPOLINE;
 use core::arch::{asm, global_asm};

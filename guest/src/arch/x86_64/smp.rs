@@ -1,11 +1,11 @@
 //! Starts the other CPUs by INIT and SIPI (Intel SDM volume 3, 9.4.4).
 
-use super::LAYOUT;
 use super::clock::Clock;
 use super::cpu_number;
 use super::flush::flush_all;
 use super::image;
 use super::lapic::{self, Ipi, LocalApic};
+use super::layout::LAYOUT;
 use super::machine_check;
 use super::paging;
 use super::trap;

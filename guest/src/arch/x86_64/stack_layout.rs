@@ -2,8 +2,8 @@
 //! may arrive however full the other one is, and one for everything else. The page below a stack is not
 //! mapped, so an overflow faults.
 
-use super::LAYOUT;
 use super::image::STACK_BYTES;
+use super::layout::LAYOUT;
 use core::ops::Range;
 use hotmem_directmap::PAGE_BYTES;
 use hotmem_guest::limits::MAX_CPUS;
