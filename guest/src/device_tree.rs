@@ -75,35 +75,47 @@ pub struct DeviceTree<'t> {
 }
 
 impl<'t> DeviceTree<'t> {
+    /// The description of a machine of which nothing is known.
+    pub const EMPTY: Self = DeviceTree {
+        command_line: &[],
+        ram: FixedList::empty(Range::EMPTY),
+        in_use: FixedList::empty(Range::EMPTY),
+        not_mapped: FixedList::empty(Range::EMPTY),
+        cpu_count: 0,
+        cpu_ids: FixedList::empty(0),
+        pci: None,
+        pci_lines: PciLines::NONE,
+        gic: None,
+        riscv: Riscv::NONE,
+    };
+
     /// Reads the description from the tree at `phys_addr`.
     ///
     /// # Errors
     /// [`TreeError`].
     pub fn read(blob: &'t [u64], phys_addr: u64) -> Result<Self, TreeError<'t>> {
-        let mut tree = DeviceTree {
-            command_line: &[],
-            ram: FixedList::empty(Range::EMPTY),
-            in_use: FixedList::empty(Range::EMPTY),
-            not_mapped: FixedList::empty(Range::EMPTY),
-            cpu_count: 0,
-            cpu_ids: FixedList::empty(0),
-            pci: None,
-            pci_lines: PciLines::NONE,
-            gic: None,
-            riscv: Riscv::NONE,
-        };
-        tree.add_in_use(Range { start: phys_addr, len: size_of_val(blob) as u64 })?;
+        let mut tree = DeviceTree::EMPTY;
+        tree.fill(blob, phys_addr).map(|()| tree)
+    }
+
+    /// Reads the description from the tree at `phys_addr` into an empty one, which is too large for a small
+    /// stack.
+    ///
+    /// # Errors
+    /// [`TreeError`]. The description has a part of the tree then.
+    pub fn fill(&mut self, blob: &'t [u64], phys_addr: u64) -> Result<(), TreeError<'t>> {
+        self.add_in_use(Range { start: phys_addr, len: size_of_val(blob) as u64 })?;
         let mut reserved = Devicetree::from_slice(blob)?.mem_reserve_entries()?;
         while let Some(entry) = reserved.next()? {
             let range = Range::new(entry.address, entry.size);
             let malformed = TreeError::Malformed { node: "", property: "memory reservation block" };
-            tree.add_in_use(range.ok_or(malformed)?)?;
+            self.add_in_use(range.ok_or(malformed)?)?;
         }
         let mut controllers = Controllers::NONE;
         walk(blob, &mut |node| controllers.add(node))?;
-        walk(blob, &mut |node| tree.read_node(node, &controllers))?;
-        tree.ram = no_map::cut(&tree.ram, &tree.not_mapped)?;
-        if tree.ram.iter().all(|range| range.len == 0) { Err(TreeError::NoRam) } else { Ok(tree) }
+        walk(blob, &mut |node| self.read_node(node, &controllers))?;
+        self.ram = no_map::cut(&self.ram, &self.not_mapped)?;
+        if self.ram.iter().all(|range| range.len == 0) { Err(TreeError::NoRam) } else { Ok(()) }
     }
 
     fn read_node(
@@ -139,7 +151,7 @@ impl<'t> DeviceTree<'t> {
             }
             _ if self.pci.is_none() && node.is_device("pci-host-ecam-generic")? => {
                 self.pci = Some(PciHost::read(node)?);
-                self.pci_lines = PciLines::read(node, controllers)?;
+                self.pci_lines.read(node, controllers)?;
             }
             _ if self.gic.is_none() && node.is_device("arm,gic-v3")? => {
                 self.gic = Some(Gic::read(node)?);

@@ -75,15 +75,15 @@ fn close(ranges: &mut LateRanges, open: Option<(u64, u64)>) -> Result<(), LateEr
     }
 }
 
-/// Returns the memory map without the late memory.
+/// Writes the memory map without the late memory to `rest`, which is empty.
 ///
 /// # Errors
 /// [`LateError::TooManyEntries`].
-pub fn without<const N: usize>(
+pub fn write_rest<const N: usize>(
     map: &[MemoryMapEntry],
     late: &LateRanges,
-) -> Result<FixedList<MemoryMapEntry, N>, LateError> {
-    let mut rest = FixedList::empty(MemoryMapEntry::EMPTY);
+    rest: &mut FixedList<MemoryMapEntry, N>,
+) -> Result<(), LateError> {
     for entry in map {
         let entry_end = entry.addr.saturating_add(entry.size);
         let mut push = |start: u64, end: u64| {
@@ -106,7 +106,7 @@ pub fn without<const N: usize>(
         }
         push(entry.addr, end)?;
     }
-    Ok(rest)
+    Ok(())
 }
 
 impl fmt::Display for LateError {
@@ -143,6 +143,14 @@ mod tests {
             .iter()
             .map(|range| (range.start().phys_addr(), range.end().phys_addr()))
             .collect())
+    }
+
+    fn without<const N: usize>(
+        map: &[MemoryMapEntry],
+        late: &LateRanges,
+    ) -> Result<FixedList<MemoryMapEntry, N>, LateError> {
+        let mut rest = FixedList::empty(MemoryMapEntry::EMPTY);
+        write_rest(map, late, &mut rest).map(|()| rest)
     }
 
     fn rest(map: &[MemoryMapEntry], used: &[(u64, u64)], size: u64) -> Vec<MemoryMapEntry> {

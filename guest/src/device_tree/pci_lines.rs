@@ -7,9 +7,8 @@ use crate::fixed_list::FixedList;
 
 /// The maximal number of entries of a map: four lines for each of 32 devices.
 const MAX_LINES: usize = 128;
-/// The maximal number of interrupt controllers, one for each hart of riscv64 among them. Others are not
-/// known.
-const MAX_CONTROLLERS: usize = 128;
+/// The maximal number of interrupt controllers that are known, without those of riscv64's harts.
+const MAX_CONTROLLERS: usize = 16;
 /// The interrupts of a GIC that devices share begin with this number (Arm IHI 0069, 2.2).
 const FIRST_SHARED: u32 = 32;
 
@@ -39,7 +38,8 @@ impl Controllers {
 
     /// Adds the node if it is an interrupt controller.
     pub(super) fn add<'t>(&mut self, node: &Node<'t>) -> Result<(), TreeError<'t>> {
-        if node.property("interrupt-controller")?.is_none() {
+        let is_of_hart = node.has_string("compatible", "riscv,cpu-intc")?;
+        if is_of_hart || node.property("interrupt-controller")?.is_none() {
             return Ok(());
         }
         if let (Some(phandle), Some(interrupt)) =
@@ -67,25 +67,26 @@ impl PciLines {
     /// Reads the map of a host bridge. A map that leads to an unknown controller, or to interrupts that
     /// devices do not share, has no more lines.
     pub(super) fn read<'t>(
+        &mut self,
         node: &Node<'t>,
         controllers: &Controllers,
-    ) -> Result<Self, TreeError<'t>> {
+    ) -> Result<(), TreeError<'t>> {
         const MAP: &str = "interrupt-map";
         const MASK: &str = "interrupt-map-mask";
-        let Some(map) = node.property(MAP)? else { return Ok(Self::NONE) };
+        let Some(map) = node.property(MAP)? else { return Ok(()) };
         let mut mask = CellReader::new(node.property(MASK)?.unwrap_or_default());
         let mut cell = || mask.cell();
         let mask = (cell(), cell(), cell(), cell());
         let (Some(address_mask), Some(_), Some(_), Some(pin_mask)) = mask else {
             return Err(node.malformed(MASK));
         };
-        let mut lines = PciLines { mask: (address_mask, pin_mask), entries: Self::NONE.entries };
+        self.mask = (address_mask, pin_mask);
         let mut cells = CellReader::new(map);
         while !cells.is_empty() {
             let mut cell = || cells.cell().ok_or(node.malformed(MAP));
             let (address, _, _, pin, phandle) = (cell()?, cell()?, cell()?, cell()?, cell()?);
             let Some(parent) = controllers.0.iter().find(|parent| parent.phandle == phandle) else {
-                return Ok(lines);
+                return Ok(());
             };
             (0..parent.address).try_for_each(|_| cell().map(|_| ()))?;
             let number = match parent.interrupt {
@@ -99,11 +100,11 @@ impl PciLines {
                 }
                 _ => None,
             };
-            let Some(number) = number else { return Ok(lines) };
+            let Some(number) = number else { return Ok(()) };
             let entry = (address & address_mask, pin & pin_mask, number);
-            let pushed = lines.entries.push(entry);
+            let pushed = self.entries.push(entry);
             pushed.map_err(|full| TreeError::too_many("interrupt lines of PCI", full))?;
         }
-        Ok(lines)
+        Ok(())
     }
 }

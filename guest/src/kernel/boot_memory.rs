@@ -91,7 +91,7 @@ impl LoaderMap<'_> {
         let used = self.in_use.iter().map(range).chain(mapped);
         let late = late_memory::choose(self.entries, used, size)?;
         let rest = WITHOUT_LATE.take();
-        *rest = late_memory::without(self.entries, &late)?;
+        late_memory::write_rest(self.entries, &late, rest)?;
         Ok((LoaderMap { entries: rest, ..self }, late))
     }
 

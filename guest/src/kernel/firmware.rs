@@ -22,7 +22,7 @@ pub(crate) struct Firmware {
     pub(crate) bar_window: Range<u32>,
     /// The interrupt lines of PCI, if a device tree describes them. Otherwise firmware has written them
     /// to the functions.
-    pub(crate) pci_lines: Option<PciLines>,
+    pub(crate) pci_lines: Option<&'static PciLines>,
     /// The registers of general-purpose events, if the FADT names I/O ports for them.
     pub(crate) events: Option<GeneralEvents>,
     /// The registers of memory slots, if the DSDT names them. An error is reported only if the run
@@ -103,9 +103,9 @@ impl Firmware {
     }
 
     /// Adds what a device tree says.
-    pub(crate) fn add_tree(&mut self, tree: &DeviceTree<'_>) {
+    pub(crate) fn add_tree(&mut self, tree: &'static DeviceTree<'_>) {
         self.cpus = Cpus { count: tree.cpu_count.max(1), ids: tree.cpu_ids };
-        self.pci_lines = Some(tree.pci_lines);
+        self.pci_lines = Some(&tree.pci_lines);
         if let Some(PciHost { config_space, first_bus, last_bus, window_start, window_end }) =
             tree.pci
         {

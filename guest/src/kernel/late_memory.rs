@@ -4,6 +4,7 @@
 use super::dimms::{self, Refusal};
 use super::engine::{BUDGET, Engine};
 use super::progress::WATCHDOG;
+use super::take_once::TakeOnce;
 use super::this_cpu::ThisCpu;
 use core::fmt;
 use hotmem::{Blocker, Bytes, NodeId, Offline, OnlineType, Progress, RangeError};
@@ -45,9 +46,13 @@ pub(crate) enum LateError {
 }
 
 impl LateMemory {
-    /// Makes the memory, which comes online as `online` says. Returns `None` if there is none.
-    pub(crate) fn new(ranges: LateRanges, online: OnlineType) -> Option<Self> {
-        (!ranges.is_empty()).then_some(LateMemory {
+    /// Makes the memory, which comes online as `online` says, or `None` if there is none. Ends the run at
+    /// the second call.
+    #[inline(never)]
+    pub(crate) fn begin(ranges: LateRanges, online: OnlineType) -> &'static mut Option<Self> {
+        static LATE_MEMORY: TakeOnce<Option<LateMemory>> = TakeOnce::new(None);
+        let place = LATE_MEMORY.take();
+        *place = (!ranges.is_empty()).then_some(LateMemory {
             ranges,
             online,
             present: 0,
@@ -56,7 +61,8 @@ impl LateMemory {
             since_us: None,
             blocked_since_us: None,
             changes: 0,
-        })
+        });
+        place
     }
 
     /// Returns the number of times that the memory was added or removed.

@@ -16,7 +16,7 @@ static IN_USE: TakeOnce<[MemoryMapEntry; MAX_IN_USE]> =
     TakeOnce::new([MemoryMapEntry::EMPTY; MAX_IN_USE]);
 static NOT_MAPPED: TakeOnce<[MemoryMapEntry; MAX_IN_USE]> =
     TakeOnce::new([MemoryMapEntry::EMPTY; MAX_IN_USE]);
-static TREE: TakeOnce<Option<DeviceTree<'static>>> = TakeOnce::new(None);
+static TREE: TakeOnce<DeviceTree<'static>> = TakeOnce::new(DeviceTree::EMPTY);
 
 /// What the loader has passed.
 pub(crate) struct Loaded {
@@ -71,8 +71,11 @@ impl Loaded {
         })
     }
 
+    #[inline(never)]
     fn from_tree(phys_addr: u64, blob: &'static [u64]) -> Result<Self, TreeError<'static>> {
-        let tree = &*TREE.put(DeviceTree::read(blob, phys_addr)?);
+        let tree = TREE.take();
+        tree.fill(blob, phys_addr)?;
+        let tree = &*tree;
         Ok(Loaded {
             command_line: tree.command_line,
             map: LoaderMap {

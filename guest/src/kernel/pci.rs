@@ -47,7 +47,7 @@ pub(crate) struct Buses {
     pub(super) config: ConfigSpace,
     spare_window: MmioWindow,
     /// The interrupt lines, if firmware has not written them to the functions.
-    lines: Option<PciLines>,
+    lines: Option<&'static PciLines>,
     /// A bit for each bus that was searched.
     searched_buses: [u64; 4],
     ports: [Option<HotPlugPort>; MAX_PORTS],
@@ -93,7 +93,7 @@ impl Buses {
     pub(crate) fn open(
         ecam: Option<EcamArea>,
         bar_window: Range<u32>,
-        lines: Option<PciLines>,
+        lines: Option<&'static PciLines>,
         memory: &mut AddressSpace,
     ) -> Result<Self, BusError> {
         let config = match ecam {
@@ -142,7 +142,7 @@ impl Buses {
     /// Returns the interrupt line of the function.
     pub(crate) fn irq(&self, function: DeviceFunction) -> Option<u32> {
         let [line, pin, ..] = self.config.read_word(function, INTERRUPT).to_le_bytes();
-        let Some(lines) = &self.lines else {
+        let Some(lines) = self.lines else {
             return (pin != 0 && (1..16).contains(&line)).then_some(line.into());
         };
         if !(1..=4).contains(&pin) {

@@ -66,7 +66,7 @@ pub(crate) struct Session {
     acpi_hotplug: Option<AcpiHotplug>,
     dimms: &'static mut Option<Dimms>,
     /// The memory of the machine that the engine was not told of at boot, if there is any.
-    late_memory: Option<LateMemory>,
+    late_memory: &'static mut Option<LateMemory>,
     devices: &'static mut [Option<AttachedDevice>; MAX_DEVICES],
     entropy: Option<Entropy>,
     pinned_ranges: Option<PinnedRanges>,
@@ -108,7 +108,7 @@ pub(crate) struct SessionParameters {
     /// The addresses for BARs to which firmware has assigned no address.
     pub(crate) bar_window: Range<u32>,
     /// The interrupt lines of PCI, if firmware has not written them to the functions.
-    pub(crate) pci_lines: Option<PciLines>,
+    pub(crate) pci_lines: Option<&'static PciLines>,
     /// ACPI's general-purpose events, if there are any.
     pub(crate) events: Option<GeneralEvents>,
     /// The registers of memory slots, if there are any.
@@ -143,7 +143,7 @@ impl Session {
             cmdline,
             events: parameters.events,
             acpi_hotplug: None,
-            late_memory: LateMemory::new(parameters.late_memory, online_type(options.online)),
+            late_memory: LateMemory::begin(parameters.late_memory, online_type(options.online)),
             dimms,
             buses,
             devices: DEVICES.take(),
