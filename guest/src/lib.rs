@@ -13,6 +13,7 @@ pub mod frame_words;
 pub mod late_memory;
 pub mod layout;
 pub mod limits;
+pub mod loader_table;
 pub mod machine_check;
 pub mod memory_map;
 pub mod mmio_window;
@@ -29,6 +30,7 @@ pub mod slot;
 pub mod tables;
 pub mod virtio_mmio;
 pub mod watchdog;
+pub mod zero_page;
 
 /// Converts addresses and sizes of a 64-bit machine to `usize`.
 #[must_use]

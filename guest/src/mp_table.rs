@@ -1,7 +1,7 @@
 //! Finds the processors in the tables of the MultiProcessor Specification 1.4, which virtual machine
 //! monitors without ACPI provide.
 
-use crate::pvh::PhysicalMemory;
+use crate::loader_table::PhysicalMemory;
 use core::ops::Range;
 
 /// The places at which the specification (chapter 4) lets the pointer to the table be: the last KiB

@@ -14,20 +14,14 @@ mod tests;
 
 pub use handover::Handover;
 
+use crate::loader_table::{PhysicalMemory, TableError, copy_command_line, u32_at, u64_at};
 use crate::memory_map::MemoryMapEntry;
-use core::fmt;
 
 /// `XEN_HVM_START_MAGIC_VALUE`.
 const MAGIC: u32 = 0x336e_c578;
 const START_INFO_BYTES: usize = 56;
 const MAP_ENTRY_BYTES: usize = 24;
 const MODULE_BYTES: usize = 32;
-
-/// Physical memory that the boot code can access.
-pub trait PhysicalMemory {
-    /// Returns the `len` bytes at `phys_addr`, or `None` if some of them are not accessible.
-    fn bytes(&self, phys_addr: u64, len: usize) -> Option<&[u8]>;
-}
 
 /// The contents of `hvm_start_info`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -40,51 +34,21 @@ pub struct StartInfo {
     modules: u32,
 }
 
-/// The reason why the loader's tables were refused.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum PvhError {
-    /// `start_info` does not begin with Xen's magic number.
-    BadMagic(u32),
-    /// The tables have no memory map (version 0 of the structure).
-    NoMemoryMap,
-    /// A table lies outside the boot mapping.
-    OutOfReach {
-        /// The name of the table.
-        table: &'static str,
-        /// The address of the bytes that are out of reach.
-        phys_addr: u64,
-    },
-    /// A table has too many entries.
-    TooMany {
-        /// The name of the table.
-        table: &'static str,
-        /// The number of entries.
-        entries: u32,
-        /// The maximal number of entries.
-        max: usize,
-    },
-    /// The command line is longer than the buffer. Contains the buffer's length.
-    CmdlineTooLong(usize),
-    /// The buffer is too small for the tables of the next kernel. Contains the number of bytes that
-    /// these tables need.
-    BufferTooSmall(usize),
-}
-
 impl StartInfo {
     /// Reads the structure at `phys_addr`.
     ///
     /// # Errors
-    /// [`PvhError`] if the structure is not `hvm_start_info`, has no memory map, or is not
+    /// [`TableError`] if the structure is not `hvm_start_info`, has no memory map, or is not
     /// accessible.
-    pub fn read(memory: &impl PhysicalMemory, phys_addr: u64) -> Result<StartInfo, PvhError> {
-        let out_of_reach = PvhError::OutOfReach { table: "start_info", phys_addr };
+    pub fn read(memory: &impl PhysicalMemory, phys_addr: u64) -> Result<StartInfo, TableError> {
+        let out_of_reach = TableError::OutOfReach { table: "start_info", phys_addr };
         let raw = memory.bytes(phys_addr, START_INFO_BYTES).ok_or(out_of_reach)?;
         if u32_at(raw, 0) != MAGIC {
-            return Err(PvhError::BadMagic(u32_at(raw, 0)));
+            return Err(TableError::BadMagic(u32_at(raw, 0)));
         }
         let (version, memmap_entries) = (u32_at(raw, 4), u32_at(raw, 48));
         if version == 0 || memmap_entries == 0 {
-            return Err(PvhError::NoMemoryMap);
+            return Err(TableError::NoMemoryMap);
         }
         Ok(StartInfo {
             modules: u32_at(raw, 12),
@@ -105,13 +69,13 @@ impl StartInfo {
     /// Copies the memory map into `buffer` and returns it.
     ///
     /// # Errors
-    /// [`PvhError::TooMany`] if the map does not fit in `buffer`, [`PvhError::OutOfReach`] if the
+    /// [`TableError::TooMany`] if the map does not fit in `buffer`, [`TableError::OutOfReach`] if the
     /// map is not accessible.
     pub fn memory_map<'r>(
         &self,
         memory: &impl PhysicalMemory,
         buffer: &'r mut [MemoryMapEntry],
-    ) -> Result<&'r [MemoryMapEntry], PvhError> {
+    ) -> Result<&'r [MemoryMapEntry], TableError> {
         let table = Table {
             name: "memory map",
             phys_addr: self.memmap_addr,
@@ -133,7 +97,7 @@ impl StartInfo {
         &self,
         memory: &impl PhysicalMemory,
         buffer: &'r mut [MemoryMapEntry],
-    ) -> Result<&'r [MemoryMapEntry], PvhError> {
+    ) -> Result<&'r [MemoryMapEntry], TableError> {
         let table = Table {
             name: "module list",
             phys_addr: self.modlist_addr,
@@ -150,25 +114,14 @@ impl StartInfo {
     /// Copies the command line, without its final zero, into `buffer` and returns it.
     ///
     /// # Errors
-    /// [`PvhError::CmdlineTooLong`] if the command line does not fit in `buffer`,
-    /// [`PvhError::OutOfReach`] if it is not accessible.
+    /// [`TableError::CmdlineTooLong`] if the command line does not fit in `buffer`,
+    /// [`TableError::OutOfReach`] if it is not accessible.
     pub fn cmdline<'r>(
         &self,
         memory: &impl PhysicalMemory,
         buffer: &'r mut [u8],
-    ) -> Result<&'r [u8], PvhError> {
-        if self.cmdline_addr == 0 {
-            return Ok(&[]);
-        }
-        for len in 0..buffer.len() {
-            let phys_addr = self.cmdline_addr.wrapping_add(len as u64);
-            let out_of_reach = PvhError::OutOfReach { table: "command line", phys_addr };
-            match memory.bytes(phys_addr, 1).ok_or(out_of_reach)?[0] {
-                0 => return Ok(&buffer[..len]),
-                byte => buffer[len] = byte,
-            }
-        }
-        Err(PvhError::CmdlineTooLong(buffer.len()))
+    ) -> Result<&'r [u8], TableError> {
+        copy_command_line(memory, self.cmdline_addr, buffer)
     }
 }
 
@@ -186,49 +139,18 @@ impl Table {
         memory: &impl PhysicalMemory,
         buffer: &'r mut [MemoryMapEntry],
         parse: impl Fn(&[u8]) -> MemoryMapEntry,
-    ) -> Result<&'r [MemoryMapEntry], PvhError> {
+    ) -> Result<&'r [MemoryMapEntry], TableError> {
         let Table { name: table, phys_addr, entries, entry_bytes } = *self;
-        let too_many = PvhError::TooMany { table, entries, max: buffer.len() };
+        let too_many = TableError::TooMany { table, entries, max: buffer.len() };
         let buffer = buffer.get_mut(..entries as usize).ok_or(too_many)?;
         if buffer.is_empty() {
             return Ok(buffer);
         }
-        let out_of_reach = PvhError::OutOfReach { table, phys_addr };
+        let out_of_reach = TableError::OutOfReach { table, phys_addr };
         let raw = memory.bytes(phys_addr, buffer.len() * entry_bytes).ok_or(out_of_reach)?;
         for (entry, raw) in buffer.iter_mut().zip(raw.chunks_exact(entry_bytes)) {
             *entry = parse(raw);
         }
         Ok(buffer)
-    }
-}
-
-fn u32_at(raw: &[u8], at: usize) -> u32 {
-    let mut bytes = [0; 4];
-    bytes.copy_from_slice(&raw[at..at + 4]);
-    u32::from_le_bytes(bytes)
-}
-
-fn u64_at(raw: &[u8], at: usize) -> u64 {
-    u64::from(u32_at(raw, at)) | u64::from(u32_at(raw, at + 4)) << 32
-}
-
-impl fmt::Display for PvhError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self {
-            PvhError::BadMagic(found) => write!(f, "start_info has magic {found:#x}"),
-            PvhError::NoMemoryMap => write!(f, "start_info has no memory map"),
-            PvhError::OutOfReach { table, phys_addr } => {
-                write!(f, "{table} at {phys_addr:#x} lies outside the boot mapping")
-            }
-            PvhError::TooMany { table, entries, max } => {
-                write!(f, "{table} has {entries} entries, which is more than {max}")
-            }
-            PvhError::CmdlineTooLong(max) => {
-                write!(f, "the command line is longer than {max} bytes")
-            }
-            PvhError::BufferTooSmall(len) => {
-                write!(f, "the tables of {len} bytes do not fit in the buffer")
-            }
-        }
     }
 }

@@ -30,6 +30,23 @@ pub fn devices(cmdline: &[u8]) -> impl Iterator<Item = Result<MmioDevice, BadMmi
         .map(|(word, device)| MmioDevice::parse(device).ok_or(BadMmioDevice(word)))
 }
 
+/// Writes the command line of a kernel that is started without a reset of the machine: `next`, and the
+/// words of the command line `own` that name devices, unless `next` names some itself. Returns `None` if
+/// `buffer` is too small.
+pub fn pass_on_devices<'b>(own: &[u8], next: &[u8], buffer: &'b mut [u8]) -> Option<&'b [u8]> {
+    let words = |cmdline| <[u8]>::split(cmdline, u8::is_ascii_whitespace);
+    let names_device = |word: &&[u8]| word.starts_with(KEY.as_bytes());
+    let passed_on = if words(next).any(|word| names_device(&word)) { b"" } else { own };
+    let mut len = 0;
+    for part in [next].into_iter().chain(words(passed_on).filter(names_device)) {
+        let room = buffer.get_mut(len..)?.get_mut(..part.len() + 1)?;
+        room[..part.len()].copy_from_slice(part);
+        room[part.len()] = b' ';
+        len += room.len();
+    }
+    Some(&buffer[..len])
+}
+
 impl MmioDevice {
     fn parse(text: &str) -> Option<Self> {
         let (size, place) = text.split_once('@')?;
@@ -100,5 +117,17 @@ mod tests {
         ] {
             assert_eq!(parse(bad), [Err(BadMmioDevice(bad))]);
         }
+    }
+
+    #[test]
+    fn the_next_kernel_gets_the_devices_of_this_kernel_unless_it_names_its_own() {
+        let own = b"a virtio_mmio.device=4K@0xd0000000:5 b virtio_mmio.device=4K@0xd0001000:6";
+        let buffer = &mut [0; 128];
+        let added = "next virtio_mmio.device=4K@0xd0000000:5 virtio_mmio.device=4K@0xd0001000:6 ";
+        assert_eq!(pass_on_devices(own, b"next", buffer), Some(added.as_bytes()));
+        assert_eq!(pass_on_devices(own, b"next", &mut buffer[..added.len() - 1]), None);
+        let named = b"virtio_mmio.device=4K@1M:7";
+        assert_eq!(pass_on_devices(own, named, buffer), Some(&b"virtio_mmio.device=4K@1M:7 "[..]));
+        assert_eq!(pass_on_devices(b"a b", b"", buffer), Some(&b" "[..]));
     }
 }

@@ -13,8 +13,8 @@ use hotmem::{BootError, BootMap, BootRange, Bytes, Hotplug, Pfn, PfnRange};
 use hotmem_directmap::Caching;
 use hotmem_guest::fixed_list::FixedList;
 use hotmem_guest::late_memory::{self, LateError, LateRanges};
+use hotmem_guest::loader_table::PhysicalMemory;
 use hotmem_guest::memory_map::MemoryMapEntry;
-use hotmem_guest::pvh::PhysicalMemory;
 use hotmem_pgtable::target::{NativeFault, Stopped};
 
 /// The maximal number of entries of a memory map.

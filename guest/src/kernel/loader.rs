@@ -1,12 +1,15 @@
-//! Reads what the loader has passed: the tables of PVH, or a device tree. The magic number says which.
+//! Reads what the loader has passed: the tables of PVH, the zero page of Linux's boot protocol, or a device
+//! tree. The magic number says which.
 
 use super::boot_memory::{BootMapping, LoaderMap, MAX_ENTRIES, MAX_IN_USE};
 use super::take_once::TakeOnce;
 use core::fmt;
 use hotmem_guest::device_tree::{self, DeviceTree, EarlyDevices, MAX_RANGES, Range, TreeError};
+use hotmem_guest::loader_table::{PhysicalMemory, TableError};
 use hotmem_guest::memory_map::MemoryMapEntry;
-use hotmem_guest::pvh::{PhysicalMemory, PvhError, StartInfo};
+use hotmem_guest::pvh::StartInfo;
 use hotmem_guest::to_usize;
+use hotmem_guest::zero_page::ZeroPage;
 
 /// The command line, and the loader's memory map and the memory that it uses.
 static CMDLINE: TakeOnce<[u8; 4096]> = TakeOnce::new([0; 4096]);
@@ -35,8 +38,8 @@ pub(crate) enum Description {
 
 /// The reason why the boot information is refused.
 pub(crate) enum LoaderError {
-    /// The tables of PVH are invalid.
-    Pvh(PvhError),
+    /// The tables of PVH or the zero page are invalid.
+    Tables(TableError),
     /// The device tree is invalid.
     Tree(TreeError<'static>),
 }
@@ -54,12 +57,18 @@ impl Loaded {
     pub(crate) fn read(phys_addr: u64) -> Result<Self, LoaderError> {
         match tree_at(phys_addr) {
             Some(blob) => Self::from_tree(phys_addr, blob).map_err(LoaderError::Tree),
-            None => Self::from_pvh(phys_addr).map_err(LoaderError::Pvh),
+            None => Self::from_tables(phys_addr).map_err(LoaderError::Tables),
         }
     }
 
-    fn from_pvh(phys_addr: u64) -> Result<Self, PvhError> {
-        let info = StartInfo::read(&BootMapping, phys_addr)?;
+    fn from_tables(phys_addr: u64) -> Result<Self, TableError> {
+        match ZeroPage::read(&BootMapping, phys_addr)? {
+            Some(page) => Self::from_zero_page(page),
+            None => Self::from_pvh(StartInfo::read(&BootMapping, phys_addr)?),
+        }
+    }
+
+    fn from_pvh(info: StartInfo) -> Result<Self, TableError> {
         Ok(Loaded {
             command_line: info.cmdline(&BootMapping, CMDLINE.take())?,
             map: LoaderMap {
@@ -68,6 +77,23 @@ impl Loaded {
                 not_mapped: &[],
             },
             description: Description::Acpi { rsdp: info.rsdp_addr() },
+        })
+    }
+
+    fn from_zero_page(page: ZeroPage<'_>) -> Result<Self, TableError> {
+        let in_use = IN_USE.take();
+        let modules = page.initrd().map_or(0, |initrd| {
+            in_use[0] = initrd;
+            1
+        });
+        Ok(Loaded {
+            command_line: page.cmdline(&BootMapping, CMDLINE.take())?,
+            map: LoaderMap {
+                entries: page.memory_map(MEMORY_MAP.take())?,
+                in_use: &in_use[..modules],
+                not_mapped: &[],
+            },
+            description: Description::Acpi { rsdp: page.rsdp_addr() },
         })
     }
 
@@ -118,7 +144,7 @@ fn filled(list: &'static mut [MemoryMapEntry], ranges: &[Range]) -> &'static [Me
 impl fmt::Display for LoaderError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            LoaderError::Pvh(error) => error.fmt(f),
+            LoaderError::Tables(error) => error.fmt(f),
             LoaderError::Tree(error) => write!(f, "device tree: {error}"),
         }
     }

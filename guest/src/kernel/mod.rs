@@ -60,6 +60,7 @@ use hotmem_guest::event::Event;
 use hotmem_guest::mp_table;
 use hotmem_guest::pvh::Handover;
 use hotmem_guest::report::Report;
+use hotmem_guest::virtio_mmio;
 use loader::{Description, Loaded};
 use progress::{TICKS, WATCHDOG, start_ticking};
 use session::{Session, SessionParameters};
@@ -68,6 +69,7 @@ use take_once::TakeOnce;
 
 static OPTIONS: TakeOnce<Option<Options>> = TakeOnce::new(None);
 static CLOCK: TakeOnce<Option<Clock>> = TakeOnce::new(None);
+static NEXT_CMDLINE: TakeOnce<[u8; 4096]> = TakeOnce::new([0; 4096]);
 
 /// What the kernel does when an exception or an interrupt occurs.
 static HANDLERS: Handlers = Handlers {
@@ -96,8 +98,8 @@ fn boot(boot_info: u64) -> SessionParameters {
     arch::start_first_cpu(&HANDLERS);
 
     let Loaded { command_line, map, description } = must("loader", Loaded::read(boot_info));
-    let (cmdline, next) = cmdline::split(command_line);
-    let options = &*OPTIONS.put(must("command line", Options::parse(cmdline)));
+    let (own, next) = cmdline::split(command_line);
+    let options = &*OPTIONS.put(must("command line", Options::parse(own)));
     arch::plan_overflow(options.overflow);
     let (map, late_memory) = must("late memory", map.withhold(options.late));
     // Some timers tick only when their interrupt controller is open.
@@ -113,6 +115,9 @@ fn boot(boot_info: u64) -> SessionParameters {
                     give_up("next kernel: this run ends before it looks for devices");
                 }
                 let (memory_map, modules) = (map.entries, map.in_use);
+                let with_devices = virtio_mmio::pass_on_devices(own, cmdline, NEXT_CMDLINE.take());
+                let cmdline =
+                    must("next kernel", with_devices.ok_or("the command line is too long"));
                 let handover = Handover { cmdline, rsdp_addr: rsdp, memory_map, modules };
                 must("next kernel", NextKernel::prepare(module, map.ram_ranges(), handover))
             });
@@ -203,7 +208,7 @@ fn boot(boot_info: u64) -> SessionParameters {
         pci_lines: firmware.pci_lines,
         events: firmware.events,
         slots: *must("memory slots", firmware.slots.as_ref()),
-        cmdline,
+        cmdline: own,
         late_memory,
         message_target: MessageTarget::this_cpu(),
         boot_memory,

@@ -1,6 +1,8 @@
 //! Writes the tables that this kernel, as a PVH loader, passes to the next kernel.
 
-use super::{MAGIC, MAP_ENTRY_BYTES, MODULE_BYTES, MemoryMapEntry, PvhError, START_INFO_BYTES};
+use super::{MAGIC, MAP_ENTRY_BYTES, MODULE_BYTES, START_INFO_BYTES};
+use crate::loader_table::TableError;
+use crate::memory_map::MemoryMapEntry;
 
 /// The contents of the tables that this kernel, as a PVH loader, passes to the next kernel.
 #[derive(Clone, Copy, Debug)]
@@ -20,8 +22,8 @@ impl Handover<'_> {
     /// `buffer`.
     ///
     /// # Errors
-    /// [`PvhError::BufferTooSmall`] if `buffer` is too small.
-    pub fn write(&self, phys_addr: u64, buffer: &mut [u8]) -> Result<(), PvhError> {
+    /// [`TableError::BufferTooSmall`] if `buffer` is too small.
+    pub fn write(&self, phys_addr: u64, buffer: &mut [u8]) -> Result<(), TableError> {
         let [map_len, modules_len] =
             [(self.memory_map, MAP_ENTRY_BYTES), (self.modules, MODULE_BYTES)]
                 .map(|(entries, size)| entries.len() * size);
@@ -30,12 +32,12 @@ impl Handover<'_> {
         let modules_at = map_at + map_len;
         let cmdline_at = modules_at + modules_len;
         let len = cmdline_at + self.cmdline.len() + 1;
-        let buffer = buffer.get_mut(..len).ok_or(PvhError::BufferTooSmall(len))?;
+        let buffer = buffer.get_mut(..len).ok_or(TableError::BufferTooSmall(len))?;
         buffer.fill(0);
         let mut put = |at: usize, bytes: &[u8]| buffer[at..at + bytes.len()].copy_from_slice(bytes);
         let count = |entries: &[MemoryMapEntry]| {
             u32::try_from(entries.len())
-                .map_err(|_| PvhError::BufferTooSmall(len))
+                .map_err(|_| TableError::BufferTooSmall(len))
                 .map(u32::to_le_bytes)
         };
         put(0, &MAGIC.to_le_bytes());

@@ -79,7 +79,7 @@ fn tables_for_the_next_kernel_are_read_back_unchanged() {
     assert_eq!(info.cmdline(&memory, &mut [0; 64]), Ok(handover.cmdline));
     let len = 56 + 2 * 24 + 32 + 17;
     let too_small = handover.write(BASE, &mut memory.1[..len - 1]);
-    assert_eq!(too_small, Err(PvhError::BufferTooSmall(len)));
+    assert_eq!(too_small, Err(TableError::BufferTooSmall(len)));
 }
 
 #[test]
@@ -87,31 +87,31 @@ fn structures_without_the_magic_or_a_map_are_refused() {
     let mut memory = sample();
     assert!(matches!(
         StartInfo::read(&memory, BASE - 8),
-        Err(PvhError::OutOfReach { table: "start_info", phys_addr: 0x5ff8 })
+        Err(TableError::OutOfReach { table: "start_info", phys_addr: 0x5ff8 })
     ));
     memory.1[4] = 0;
-    assert_eq!(StartInfo::read(&memory, BASE), Err(PvhError::NoMemoryMap));
+    assert_eq!(StartInfo::read(&memory, BASE), Err(TableError::NoMemoryMap));
     memory.1[0] = 0;
-    assert!(matches!(StartInfo::read(&memory, BASE), Err(PvhError::BadMagic(0x336e_c500))));
+    assert!(matches!(StartInfo::read(&memory, BASE), Err(TableError::BadMagic(0x336e_c500))));
 }
 
 #[test]
 fn tables_that_do_not_fit_or_are_inaccessible_are_refused() {
     let mut memory = sample();
     let info = StartInfo::read(&memory, BASE).unwrap();
-    let too_many = PvhError::TooMany { table: "memory map", entries: 2, max: 1 };
+    let too_many = TableError::TooMany { table: "memory map", entries: 2, max: 1 };
     assert_eq!(info.memory_map(&memory, &mut [MemoryMapEntry::default()]), Err(too_many));
-    assert_eq!(info.cmdline(&memory, &mut [0; 16]), Err(PvhError::CmdlineTooLong(16)));
+    assert_eq!(info.cmdline(&memory, &mut [0; 16]), Err(TableError::CmdlineTooLong(16)));
     memory.1[48..52].copy_from_slice(&u32::MAX.to_le_bytes());
     memory.1[40..48].copy_from_slice(&u64::MAX.to_le_bytes());
     memory.1[24..32].copy_from_slice(&u64::MAX.to_le_bytes());
     let info = StartInfo::read(&memory, BASE).unwrap();
     assert!(matches!(
         info.memory_map(&memory, &mut [MemoryMapEntry::default(); 4]),
-        Err(PvhError::TooMany { entries: u32::MAX, .. })
+        Err(TableError::TooMany { entries: u32::MAX, .. })
     ));
     assert!(matches!(
         info.cmdline(&memory, &mut [0; 16]),
-        Err(PvhError::OutOfReach { table: "command line", .. })
+        Err(TableError::OutOfReach { table: "command line", .. })
     ));
 }

@@ -1,8 +1,8 @@
 //! Makes a table from arbitrary bytes, and compares the processors that the reader returns with
 //! those of a naive reader.
 
+use hotmem_guest::loader_table::PhysicalMemory;
 use hotmem_guest::mp_table;
-use hotmem_guest::pvh::PhysicalMemory;
 
 /// The areas that may hold the pointer to the table.
 pub(crate) const BASE_MEMORY: usize = 0x9_fc00;

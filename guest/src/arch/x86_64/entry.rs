@@ -1,9 +1,19 @@
-//! Switches from PVH's 32-bit entry to 64-bit mode, and calls the kernel's `kernel_main`.
+//! Switches from the entry of a boot protocol to this kernel's 64-bit mode, and calls `kernel_main`.
+//!
+//! | entry | protocol | loaders |
+//! |---|---|---|
+//! | `pvh_start`, named by a note | PVH | QEMU, Firecracker, Cloud Hypervisor, this kernel |
+//! | `linux_start`, the entry of the ELF file | Linux's 64-bit boot protocol | libkrun, microsandbox |
 
 use super::image::{BOOT_PAGES, KERNEL_BASE, PAGE_FLAGS, STACK_BYTES, TABLE_FLAGS};
 use core::arch::global_asm;
 
-// XEN_ELFNOTE_PHYS32_ENTRY: paging off, flat 32-bit segments, `start_info` in ebx, interrupts
+// `linux_start`: 64-bit mode, the kernel and the zero page mapped at their physical addresses, the address
+// of the zero page in rsi, interrupts off. (Linux, Documentation/arch/x86/boot.rst) It leaves the 64-bit
+// mode, and continues at PVH's entry with the zero page in the place of `start_info`, so that there is one
+// way from there on.
+//
+// `pvh_start`, XEN_ELFNOTE_PHYS32_ENTRY: paging off, flat 32-bit segments, `start_info` in ebx, interrupts
 // off. (Xen, docs/misc/pvh.pandoc)
 global_asm!(
     r#"
@@ -14,7 +24,32 @@ global_asm!(
     .quad pvh_start - {base}
 
     .section .text.entry, "ax"
+    .code64
+    .globl linux_start
+linux_start:
+    cld
+    movl %esi, %ebx
+    cmpq %rbx, %rsi
+    je 4f
+    movl $-1, %ebx                      # above 4 GiB: an address that is refused
+4:  movl $boot_stack_top - {base}, %esp
+    lgdt boot_gdt_low - {base}
+    pushq $16
+    pushq $5f - {base}
+    lretq
     .code32
+5:  movl $24, %eax
+    movl %eax, %ds
+    movl %eax, %es
+    movl %eax, %ss
+    movl $0x11, %eax                    # PE, ET
+    movl %eax, %cr0
+    movl $0xc0000080, %ecx              # EFER
+    xorl %eax, %eax
+    xorl %edx, %edx
+    wrmsr
+    movl %eax, %cr4
+
     .globl pvh_start
 pvh_start:
     cld
@@ -96,9 +131,11 @@ pvh_start:
 boot_gdt:
     .quad 0
     .quad 0x00af9b000000ffff            # 64-bit code
-boot_gdt_low:
+    .quad 0x00cf9b000000ffff            # 32-bit code
+    .quad 0x00cf93000000ffff            # 32-bit data
+boot_gdt_low:                           # read in 64-bit mode by `linux_start`
     .word boot_gdt_low - boot_gdt - 1
-    .long boot_gdt - {base}
+    .quad boot_gdt - {base}
     .globl boot_gdt_high
 boot_gdt_high:
     .word boot_gdt_low - boot_gdt - 1

@@ -1,4 +1,4 @@
-//! x86-64: entered by PVH in 32-bit mode. Interrupts come by 8259s, by messages to the local APIC, or
+//! x86-64: entered by PVH in 32-bit mode, or by Linux's boot protocol in 64-bit mode. Interrupts come by 8259s, by messages to the local APIC, or
 //! both.
 
 mod clock;

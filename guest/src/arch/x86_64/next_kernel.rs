@@ -14,8 +14,9 @@ use core::fmt;
 use hotmem::{Pfn, PfnRange};
 use hotmem_guest::elf::{Image, ImageError, Segment};
 use hotmem_guest::layout::frames_touched_by;
+use hotmem_guest::loader_table::TableError;
 use hotmem_guest::memory_map::MemoryMapEntry;
-use hotmem_guest::pvh::{Handover, PvhError};
+use hotmem_guest::pvh::Handover;
 use hotmem_guest::signal::other_cpus;
 use hotmem_guest::to_usize;
 
@@ -51,7 +52,7 @@ pub(crate) enum NextKernelError {
     /// There are more parts than [`MAX_PARTS`].
     TooManyParts,
     /// The tables for the next kernel are too large.
-    Tables(PvhError),
+    Tables(TableError),
     /// Other CPUs run this kernel.
     OtherCpusRun,
 }
