@@ -14,6 +14,7 @@ pub mod linux;
 #[cfg(feature = "live")]
 pub mod live;
 pub mod lsmem;
+pub mod microsandbox;
 mod patience;
 pub mod plot;
 pub mod port;

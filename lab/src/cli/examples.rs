@@ -4,7 +4,14 @@ use clap::Command;
 
 /// Each command that does something, with lines that are examples of it.
 const EXAMPLES: &[(&str, &[&str])] = &[
-    ("vm", &["vm --plug 64G", "vm --guest linux --plug 16G"]),
+    (
+        "vm",
+        &[
+            "vm --plug 64G",
+            "vm --guest linux --plug 16G",
+            "vm --vmm microsandbox --plug 1G --unplug",
+        ],
+    ),
     ("hosted", &["hosted --plug 512G --touch 4G", "hosted --plug 64G --json"]),
     ("lsmem", &["lsmem --movable 64G --all", "lsmem --json"]),
     ("xen", &["xen --batch 32 --size 16M", "xen --xpti off --json"]),

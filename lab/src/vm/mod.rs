@@ -5,6 +5,7 @@ mod late_memory;
 mod pseries;
 mod rows;
 mod touched;
+mod vmm;
 
 #[cfg(feature = "live")]
 use crate::live::LiveView;
@@ -22,6 +23,7 @@ use indicatif::ProgressBar;
 use rows::{Row, StepTime};
 use std::{path::PathBuf, thread, time::Duration};
 use touched::wait_until_touched;
+pub use vmm::Vmm;
 
 /// The time between two samples of the guest's resident memory.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(20);
@@ -50,6 +52,9 @@ pub struct Args {
     /// The machine to boot
     #[arg(long, value_enum, default_value_t)]
     arch: Arch,
+    /// The VMM that runs the machine
+    #[arg(long, value_enum, default_value_t)]
+    vmm: Vmm,
     /// The guest to boot
     #[arg(long, value_enum, default_value_t)]
     guest: Guest,
@@ -99,6 +104,7 @@ pub struct Args {
 /// # Errors
 /// A [`crate::qemu::Error`], or arguments that contradict each other.
 pub fn run(args: &Args) -> Result<()> {
+    vmm::check(args)?;
     if args.arch == Arch::Pseries {
         return args.run_pseries();
     }
@@ -126,7 +132,7 @@ pub fn run(args: &Args) -> Result<()> {
         Some(dimms) => dimms.config(&guests)?,
         None => args.config(&guests)?,
     };
-    let mut vm = Vm::start(&config)?;
+    let mut vm = Vm::launch(args.vmm.launch(&config)?)?;
     let display = Display::start(args.plain, progress, &mut vm);
     let first_line = vm.first_line()?;
     match &dimms {
@@ -148,7 +154,7 @@ pub fn run(args: &Args) -> Result<()> {
     display.finish();
 
     let boot_memory = guests.boot_memory();
-    say!("guest of {boot_memory}, first line {} after QEMU's start", time(first_line))?;
+    say!("guest of {boot_memory}, first line {} after the VMM's start", time(first_line))?;
     rows::print(&rows, args.limit)?;
     if let Some(samples) = samples {
         args.plot(&resident::series(&samples, started))?;
