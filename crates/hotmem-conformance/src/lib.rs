@@ -36,6 +36,7 @@ mod registers;
 mod ring;
 #[cfg(feature = "std")]
 pub mod runner;
+mod tap;
 mod transport;
 
 pub use device::{Device, GuestMemory, Host, Inaccessible, Registers, SCRATCH_BYTES, Unsupported};
@@ -43,3 +44,4 @@ pub use driver::Clock;
 pub use failure::Failure;
 pub use point::{Outcome, Point, Requirement};
 pub use points::{BALLOON_POINTS, MEMORY_POINTS};
+pub use tap::TapLines;

@@ -2,6 +2,7 @@
 
 use super::verdict::Verdict;
 use crate::point::Point;
+use crate::tap::{Ending, write_lines};
 use std::fmt;
 
 /// The verdict of each point.
@@ -42,27 +43,16 @@ impl fmt::Display for Tap<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "TAP version 14\n1..{}", self.0.verdicts.len())?;
         for (number, (point, verdict)) in (1..).zip(&self.0.verdicts) {
-            let Point { name, section, requirement, .. } = point;
-            match verdict {
-                Verdict::Passed => writeln!(f, "ok {number} - {name}")?,
-                Verdict::Skipped(reason) => writeln!(f, "ok {number} - {name} # SKIP {reason}")?,
+            let ending = match verdict {
+                Verdict::Passed => Ending::Passed,
+                Verdict::Skipped(reason) => Ending::Skipped(reason),
                 Verdict::FailedAsExpected(_, reason) => {
-                    writeln!(f, "not ok {number} - {name} # TODO {reason}")?;
+                    Ending::Failed { todo: Some(reason), message: verdict }
                 }
-                _ => writeln!(f, "not ok {number} - {name}")?,
-            }
-            if !matches!(verdict, Verdict::Passed | Verdict::Skipped(_)) {
-                let message = quoted(&verdict.to_string());
-                writeln!(f, "  ---\n  message: {message}")?;
-                writeln!(f, "  section: '{section}'\n  requirement: {requirement}\n  ...")?;
-            }
+                _ => Ending::Failed { todo: None, message: verdict },
+            };
+            write_lines(f, number, point, &ending)?;
         }
         Ok(())
     }
-}
-
-/// Quotes a text as a string of YAML in one line.
-fn quoted(text: &str) -> String {
-    let line: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-    format!("'{}'", line.replace('\'', "''"))
 }
