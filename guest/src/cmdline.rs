@@ -12,8 +12,8 @@ use core::fmt;
 use hotmem::Bytes;
 use hotmem_memmap::Compound;
 pub use values::{
-    DescriptorPlace, ExitWhen, Faults, Interrupts, Leftover, Namespace, Online, Release, StackOf,
-    Touch, WorkAt,
+    CheckedDevice, DescriptorPlace, ExitWhen, Faults, Interrupts, Leftover, Namespace, Online,
+    Release, StackOf, Touch, WorkAt,
 };
 
 /// The options of a run.
@@ -40,6 +40,9 @@ pub struct Options {
     pub vetoes: u32,
     /// Whether RAM has a descriptor of 64 bytes for each frame (`hotmem.descriptors=64`).
     pub descriptors: bool,
+    /// The device that is checked against the specification, in the place of a run with devices
+    /// (`hotmem.check`).
+    pub check: Option<CheckedDevice>,
     /// When the run ends (`hotmem.exit`).
     pub exit: ExitWhen,
     /// The seed of the patterns (`hotmem.seed`).
@@ -117,6 +120,7 @@ impl Default for Options {
             leftover: Leftover::Adopt,
             vetoes: 0,
             descriptors: false,
+            check: None,
             exit: ExitWhen::Never,
             seed: 0,
             late: Bytes::ZERO,
@@ -219,6 +223,13 @@ impl Options {
                 self.descriptors = match value {
                     "0" => false,
                     "64" => true,
+                    _ => return None,
+                };
+            }
+            "check" => {
+                self.check = match value {
+                    "memory" => Some(CheckedDevice::Memory),
+                    "balloon" => Some(CheckedDevice::Balloon),
                     _ => return None,
                 };
             }

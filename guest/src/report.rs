@@ -47,6 +47,16 @@ impl<W: Write> Report<W> {
         let _ = writeln!(self.out, "not ok {} - {description}", self.points);
     }
 
+    /// Writes a test point, of which `lines` makes the lines from its number. A point that is not ok makes the
+    /// run fail.
+    pub fn point<D: fmt::Display>(&mut self, is_ok: bool, lines: impl FnOnce(u32) -> D) {
+        self.points += 1;
+        if !is_ok {
+            self.verdict = Verdict::Fail;
+        }
+        let _ = write!(self.out, "{}", lines(self.points));
+    }
+
     /// Returns whether every test point so far has passed, and no invariant was violated.
     pub fn passes(&self) -> bool {
         self.verdict == Verdict::Pass && violated_invariants().count == 0

@@ -26,10 +26,12 @@ pub enum Step {
     Heap,
     /// Describing persistent memory, or checking its descriptors.
     Nvdimm,
+    /// Checking a point of a device.
+    Check,
 }
 
 impl Step {
-    const ALL: [Step; 9] = [
+    const ALL: [Step; 10] = [
         Step::Idle,
         Step::Boot,
         Step::Discovery,
@@ -39,6 +41,7 @@ impl Step {
         Step::Verify,
         Step::Heap,
         Step::Nvdimm,
+        Step::Check,
     ];
 }
 
@@ -110,6 +113,7 @@ impl fmt::Display for Step {
             Step::Verify => "verify",
             Step::Heap => "heap",
             Step::Nvdimm => "nvdimm",
+            Step::Check => "check",
         })
     }
 }

@@ -6,6 +6,7 @@
 pub mod out;
 
 pub mod bench;
+pub mod conformance;
 pub mod demo;
 pub mod dlpar;
 pub mod guest;

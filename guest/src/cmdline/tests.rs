@@ -26,7 +26,7 @@ fn every_key_is_read() {
         "hotmem.touch=1G hotmem.work=2G hotmem.work_at=inflated hotmem.hold=off \
          hotmem.reports=off hotmem.report_rate=64M hotmem.online=online_kernel \
          hotmem.leftover=unplug hotmem.vetoes=3 \
-         hotmem.descriptors=64 hotmem.exit=resizes:3 hotmem.seed=42 hotmem.release=off \
+         hotmem.descriptors=64 hotmem.check=balloon hotmem.exit=resizes:3 hotmem.seed=42 hotmem.release=off \
          hotmem.poison=7 hotmem.late=2G hotmem.churn=on hotmem.nmis=on hotmem.overflow=first hotmem.faults=128M:2:5:700 \
          hotmem.heap=32M hotmem.pin=on hotmem.dma=8M hotmem.writers=4M \
          hotmem.interrupts=intx hotmem.nvdimm=devdax hotmem.map=mem hotmem.tails=shared \
@@ -43,6 +43,7 @@ fn every_key_is_read() {
         leftover: Leftover::Unplug,
         vetoes: 3,
         descriptors: true,
+        check: Some(CheckedDevice::Balloon),
         exit: ExitWhen::Resizes(3),
         seed: 42,
         release: Release::Never,

@@ -11,6 +11,15 @@ pub enum Touch {
     All,
 }
 
+/// A device that is checked point by point.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CheckedDevice {
+    /// The first virtio-mem device (`memory`).
+    Memory,
+    /// The first balloon (`balloon`).
+    Balloon,
+}
+
 /// Bursts of allocating and freeing, as `set:rounds:bursts:rest`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Faults {

@@ -7,6 +7,7 @@ mod balloon;
 mod boot_memory;
 mod churn;
 mod config_space;
+mod conformance;
 mod descriptors;
 mod device;
 mod device_error;
@@ -85,6 +86,9 @@ static HANDLERS: Handlers = Handlers {
 #[unsafe(no_mangle)]
 extern "C" fn kernel_main(boot_info: u64) -> ! {
     let session = Session::open(boot(boot_info));
+    if let Some(kind) = session.checked_device() {
+        exit(session.check_device(kind))
+    }
     session.attach_devices();
     session.run();
     exit(session.finish())

@@ -1,6 +1,7 @@
 //! Runs the kernel with devices: resizes memory as the devices request, and reports the results.
 
 mod bad_memory;
+mod check;
 mod devices;
 mod dimms;
 mod finish;
@@ -34,7 +35,7 @@ use super::wakeup;
 use crate::arch::{Clock, Console, MessageTarget, NextKernel, interrupts};
 use core::ops::Range;
 use hotmem::{Bytes, Pfn, PfnRange};
-use hotmem_guest::cmdline::{Options, WorkAt};
+use hotmem_guest::cmdline::{CheckedDevice, Options, WorkAt};
 use hotmem_guest::device_tree::PciLines;
 use hotmem_guest::late_memory::LateRanges;
 use hotmem_guest::limits::MAX_DEVICES;
@@ -164,6 +165,11 @@ impl Session {
             word_frames: FRAMES.counts().words,
             next_kernel: parameters.next_kernel,
         })
+    }
+
+    /// Returns the device that this run checks, if it is a check.
+    pub(crate) fn checked_device(&self) -> Option<CheckedDevice> {
+        self.options.check
     }
 
     /// Finds the devices and starts them.

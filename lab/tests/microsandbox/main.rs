@@ -3,6 +3,7 @@
 //! and can leave out the 8259 and the 8254.
 
 use hotmem::Bytes;
+use hotmem_lab::conformance::Results;
 use hotmem_lab::microsandbox::{self, BLOCK_SIZE, Config};
 use hotmem_lab::patience;
 use hotmem_lab::qemu::{Event, Resize, Vm, image};
@@ -124,6 +125,17 @@ fn the_next_kernel_adopts_plugged_memory() {
     assert_eq!(vm.device_size().unwrap(), plugged);
     resize_checked(&mut vm, Bytes::mib(32));
     finish(vm);
+}
+
+#[test]
+#[ignore = "it takes minutes on a host that is itself a virtual machine"]
+fn the_guest_checks_the_memory_device() {
+    let config = Config { device_memory: Bytes::mib(32), ..config() };
+    let config = config.with_guest_option("check", "memory");
+    let mut vm = Vm::start(&config).unwrap();
+    let results = Results::collect(&mut vm, config.boot_memory).unwrap();
+    assert_eq!(results.differences(include_str!("memory.txt")), [""; 0]);
+    assert_eq!(results.counts().iter().sum::<usize>(), 53, "{results:?}");
 }
 
 #[test]

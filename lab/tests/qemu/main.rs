@@ -7,6 +7,7 @@ mod balloon;
 mod boot;
 mod churn;
 mod command;
+mod conformance;
 mod descriptors;
 mod devices;
 mod dimms;
