@@ -2,6 +2,7 @@
 
 mod expected;
 mod harness;
+mod process;
 mod report;
 mod suite;
 mod verdict;

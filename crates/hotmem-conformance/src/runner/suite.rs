@@ -19,6 +19,7 @@ pub struct Suite<F> {
     expected: ExpectedFailures,
     answer_limit: Duration,
     point_limit: Duration,
+    has_processes: bool,
 }
 
 impl<F, D> Suite<F>
@@ -34,6 +35,7 @@ where
             expected: ExpectedFailures::default(),
             answer_limit: Duration::from_secs(1),
             point_limit: Duration::from_secs(60),
+            has_processes: false,
         }
     }
 
@@ -57,6 +59,28 @@ where
     #[must_use]
     pub fn point_limit(self, point_limit: Duration) -> Suite<F> {
         Suite { point_limit, ..self }
+    }
+
+    /// Makes [`main`](Suite::main) run each point in a process of its own, which is the same program again, so
+    /// that a device that ends the process fails only its point. [`run`](Suite::run) is not affected.
+    ///
+    /// Cost: a process for each point, which must reach [`main`](Suite::main) again.
+    #[must_use]
+    pub fn each_point_in_a_process(self) -> Suite<F> {
+        Suite { has_processes: true, ..self }
+    }
+
+    pub(super) fn has_processes(&self) -> bool {
+        self.has_processes
+    }
+
+    pub(super) fn limit(&self) -> Duration {
+        self.point_limit
+    }
+
+    /// Returns why the point is expected to fail, if it is.
+    pub(super) fn expected_reason(&self, point: &Point) -> Option<&str> {
+        self.expected.reason(point.name)
     }
 
     /// Returns the points.
