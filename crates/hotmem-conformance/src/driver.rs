@@ -117,9 +117,15 @@ impl<'a> Driver<'a> {
         Ok(())
     }
 
-    /// Waits until the device has interrupted. Returns whether it has.
-    pub(crate) fn wait_for_interrupt(&mut self) -> bool {
-        self.wait_for(|driver| driver.device.take_interrupt() == Ok(true))
+    /// Waits until the device has interrupted, and returns whether it has. If the interrupt status names
+    /// causes, `cause` must be among them. A transport with messages names none.
+    pub(crate) fn wait_for_interrupt(&mut self, cause: u32) -> bool {
+        let mut has_interrupted = false;
+        self.wait_for(|driver| {
+            has_interrupted |= driver.device.take_interrupt() == Ok(true);
+            let causes = driver.interrupt_status();
+            has_interrupted && (causes == 0 || causes & cause != 0)
+        })
     }
 
     /// Resets the device (2.4), and waits until its status is 0.

@@ -29,6 +29,11 @@ pub static MEMORY_POINTS: &[Point] = &[
         "4.2.2.1",
         Transport(transport::generation_after_host_change, &mem::TYPE),
     ),
+    convention(
+        "transport/queue-ready-reads-back",
+        "4.2.2",
+        Transport(transport::queue_ready_reads_back, &mem::TYPE),
+    ),
     must(
         "transport/queue-zero-after-reset",
         "4.2.2.1",
@@ -150,6 +155,11 @@ pub static BALLOON_POINTS: &[Point] = &[
         "transport/generation-after-host-change",
         "2.5",
         Transport(transport::generation_after_host_change, &balloon::TYPE),
+    ),
+    convention(
+        "transport/queue-ready-reads-back",
+        "4.2.2",
+        Transport(transport::queue_ready_reads_back, &balloon::TYPE),
     ),
     must(
         "transport/queue-zero-after-reset",

@@ -53,9 +53,14 @@ pub(crate) fn generation_after_host_change(driver: &mut Driver<'_>, kind: &Devic
     Ok(require("the generation must change with the configuration", changed, before.into())?)
 }
 
+/// 4.2.2 says that a read returns the value that was written last, without the word MUST.
+pub(crate) fn queue_ready_reads_back(driver: &mut Driver<'_>, kind: &DeviceType) -> Result {
+    start(driver, kind)?;
+    Ok(expect("QueueReady of a queue that is ready", true, driver.is_queue_ready(0))?)
+}
+
 pub(crate) fn queue_zero_after_reset(driver: &mut Driver<'_>, kind: &DeviceType) -> Result {
     start(driver, kind)?;
-    expect("QueueReady", true, driver.is_queue_ready(0))?;
     driver.reset()?;
     Ok(expect("QueueReady after a reset", false, driver.is_queue_ready(0))?)
 }
@@ -68,7 +73,7 @@ pub(crate) fn interrupt_after_answer(driver: &mut Driver<'_>, kind: &DeviceType)
     start(driver, kind)?;
     driver.forget_interrupts()?;
     (kind.send_request)(driver)?;
-    let interrupts = driver.wait_for_interrupt();
+    let interrupts = driver.wait_for_interrupt(USED_BUFFER);
     let found = driver.interrupt_status().into();
     Ok(require("the device must interrupt when it has used a buffer", interrupts, found)?)
 }
@@ -77,7 +82,7 @@ pub(crate) fn interrupt_after_host_change(driver: &mut Driver<'_>, kind: &Device
     start(driver, kind)?;
     driver.forget_interrupts()?;
     (kind.change_by_host)(driver)?;
-    let interrupts = driver.wait_for_interrupt();
+    let interrupts = driver.wait_for_interrupt(CONFIG_CHANGE);
     let found = driver.interrupt_status().into();
     Ok(require("the device must interrupt when its configuration changes", interrupts, found)?)
 }

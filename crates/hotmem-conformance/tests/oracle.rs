@@ -20,6 +20,8 @@ const ALSO_NOTICED_BY: &[(Deviation, &[&str])] = &[
             "balloon/report/poison-kept",
         ],
     ),
+    (Deviation::AnswerIsConfigChange, &["transport/interrupt-status"]),
+    (Deviation::EveryInterruptForBuffer, &["transport/interrupt-after-host-change"]),
     (Deviation::UnplugAllEmptiesUsable, &["mem/unplug-all/plug-after"]),
     (Deviation::PluggedSizeStays, PLUGGING),
     (Deviation::PlugsNextInstead, PLUGGING),

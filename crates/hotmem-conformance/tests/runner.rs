@@ -15,14 +15,14 @@ fn a_failure_that_is_expected_is_no_error() {
     let suite = Suite::new(MEMORY_POINTS, nack);
     let report = suite.run();
     assert!(!report.is_ok());
-    let lines = "not ok 27 - mem/plug/already-plugged\n  ---\n  message: 'PLUG at 0x180020000, blocks: 1, \
+    let lines = "not ok 28 - mem/plug/already-plugged\n  ---\n  message: 'PLUG at 0x180020000, blocks: 1, \
                  is answered by NACK instead of ERROR'\n  section: '5.15.6.3.2'\n  requirement: MUST\n  \
                  ...\n";
     assert!(report.tap().to_string().contains(lines), "{}", report.tap());
 
     let report = suite.expecting("mem/plug/already-plugged answers NACK").unwrap().run();
     assert!(report.is_ok());
-    let line = "not ok 27 - mem/plug/already-plugged # TODO answers NACK\n";
+    let line = "not ok 28 - mem/plug/already-plugged # TODO answers NACK\n";
     assert!(report.tap().to_string().contains(line), "{}", report.tap());
 }
 
@@ -51,7 +51,7 @@ fn a_tap_report_has_a_plan_and_a_line_for_each_point() {
     let text = report.tap().to_string();
     let mut lines = text.lines();
     assert_eq!(lines.next(), Some("TAP version 14"));
-    assert_eq!(lines.next(), Some("1..53"));
+    assert_eq!(lines.next(), Some("1..54"));
     for (number, point) in (1..).zip(MEMORY_POINTS) {
         assert_eq!(lines.next(), Some(format!("ok {number} - {}", point.name).as_str()));
     }

@@ -135,7 +135,7 @@ fn the_guest_checks_the_memory_device() {
     let mut vm = Vm::start(&config).unwrap();
     let results = Results::collect(&mut vm, config.boot_memory).unwrap();
     assert_eq!(results.differences(include_str!("memory.txt")), [""; 0]);
-    assert_eq!(results.counts().iter().sum::<usize>(), 53, "{results:?}");
+    assert_eq!(results.counts().iter().sum::<usize>(), 54, "{results:?}");
 }
 
 #[test]

@@ -25,18 +25,18 @@ fn check(device: &str, config: Config, expected: &str, points: usize, skipped: u
 
 #[test]
 fn a_guest_checks_the_memory_device_over_pci() {
-    check("memory", config(REGION), MEMORY, 53, 4);
+    check("memory", config(REGION), MEMORY, 54, 4);
 }
 
 #[test]
 fn a_guest_checks_the_memory_device_over_mmio() {
     let config = config(REGION);
     let config = Config { machine: "microvm,acpi=off", transport: Transport::Mmio, ..config };
-    check("memory", config, &format!("{MEMORY}{UNMAPPED}"), 53, 4);
+    check("memory", config, &format!("{MEMORY}{UNMAPPED}"), 54, 4);
 }
 
 #[test]
 fn a_guest_checks_the_balloon_over_pci() {
     let config = Config { balloon: Balloon::Everything, ..config(Bytes::ZERO) };
-    check("balloon", config, BALLOON, 22, 6);
+    check("balloon", config, BALLOON, 23, 6);
 }

@@ -38,6 +38,8 @@ deviations! {
     GenerationIgnoresHost => "transport/generation-after-host-change",
     /// The generation stays when blocks are plugged.
     GenerationIgnoresPlug => "transport/generation-after-plug",
+    /// The register `QueueReady` reads as 0.
+    QueueReadyReadsZero => "transport/queue-ready-reads-back",
     /// Queues stay ready over a reset.
     QueuesStayReady => "transport/queue-zero-after-reset",
     /// Queues that do not exist have a size.
@@ -45,6 +47,8 @@ deviations! {
 
     /// The device does not interrupt when it has used a buffer, but sets the register.
     NoInterruptAfterAnswer => "transport/interrupt-after-answer",
+    /// The device interrupts for a change of the configuration when it has used a buffer.
+    AnswerIsConfigChange => "transport/interrupt-after-answer",
     /// The device does not interrupt when the host changes the configuration, but sets the register.
     NoInterruptAfterHostChange => "transport/interrupt-after-host-change",
     /// The register `InterruptStatus` reads as 0.

@@ -20,7 +20,8 @@ impl Interrupts {
 
     /// Tells the driver that a buffer was used.
     pub(super) fn buffer_used(&mut self) {
-        self.unacknowledged |= USED_BUFFER;
+        let is_wrong = self.deviates(Deviation::AnswerIsConfigChange);
+        self.unacknowledged |= if is_wrong { CONFIG_CHANGE } else { USED_BUFFER };
         self.has_interrupted |= !self.deviates(Deviation::NoInterruptAfterAnswer);
     }
 

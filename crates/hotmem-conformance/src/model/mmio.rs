@@ -102,6 +102,7 @@ impl Model {
             QUEUE_NUM_MAX if self.has_queue() || self.deviates(Deviation::EveryQueueHasSize) => {
                 MAX_SIZE.into()
             }
+            QUEUE_READY if self.deviation == Some(Deviation::QueueReadyReadsZero) => 0,
             QUEUE_READY => self.queues.get(self.queue).is_some_and(|queue| queue.is_ready).into(),
             INTERRUPT_STATUS => self.interrupts.status(),
             STATUS => self.status,
