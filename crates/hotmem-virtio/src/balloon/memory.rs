@@ -90,7 +90,8 @@ pub trait Memory {
     fn release_hints(&mut self) {}
 
     /// Returns statistics of the kernel's memory. The driver always sends the statistics that the
-    /// first call returned, with new values.
+    /// first call with any returned, with new values. Until then, the device gets a buffer without any that
+    /// it knows.
     fn statistics(&mut self) -> MemoryStatistics {
         MemoryStatistics::default()
     }

@@ -20,9 +20,8 @@ pub(super) const SHORT_QUEUE_SIZE: u32 = 2;
 pub struct BalloonOptions {
     /// The features to use, if they are offered. The features of earlier queues are negotiated as
     /// well ([`Features::with_earlier_queues`]). If statistics are among them, those that
-    /// [`Memory::statistics`](super::Memory::statistics) gives are sent. A kernel should give some:
-    /// without any, the driver sends no buffer, and the specification demands one (5.5.6.3.1). If
-    /// hints are among them, each round of hints ends without one.
+    /// [`Memory::statistics`](super::Memory::statistics) gives are sent. If hints are
+    /// among them, each round of hints ends without one.
     pub features: Features,
     /// What the kernel writes to free memory.
     pub poison: Poison,

@@ -52,6 +52,8 @@ impl MemoryStatistics {
     const MAX_ENTRIES: usize = Statistic::ReclaimedByAllocations as usize + 1;
     /// The encoded size of an entry in bytes.
     const ENTRY_BYTES: usize = 10;
+    /// A tag that the specification gives no meaning.
+    const UNKNOWN_TAG: u16 = u16::MAX;
     /// The maximal encoded size in bytes.
     pub const SIZE: usize = Self::MAX_ENTRIES * Self::ENTRY_BYTES;
 
@@ -70,7 +72,9 @@ impl MemoryStatistics {
         self.values.get(statistic as usize).copied().flatten()
     }
 
-    /// Encodes the statistics. Returns a buffer and the number of its bytes that are used.
+    /// Encodes the statistics. Returns a buffer and the number of its bytes that are used. Without any
+    /// statistic, the buffer has one with a tag that no device knows and each must ignore (5.5.6.3.2),
+    /// because a driver must give the device a buffer (5.5.6.3.1), and devices refuse an empty one.
     #[must_use]
     pub fn to_bytes(&self) -> ([u8; Self::SIZE], usize) {
         let mut bytes = [0; Self::SIZE];
@@ -80,6 +84,10 @@ impl MemoryStatistics {
             entry[..2].copy_from_slice(&tag.to_le_bytes());
             entry[2..].copy_from_slice(&value.to_le_bytes());
             len += Self::ENTRY_BYTES;
+        }
+        if len == 0 {
+            bytes[..2].copy_from_slice(&Self::UNKNOWN_TAG.to_le_bytes());
+            len = Self::ENTRY_BYTES;
         }
         (bytes, len)
     }
