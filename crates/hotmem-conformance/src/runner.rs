@@ -1,5 +1,6 @@
 //! Runs the points in a process: each with a new device, on a thread with a time limit.
 
+mod ending;
 mod expected;
 mod harness;
 mod process;

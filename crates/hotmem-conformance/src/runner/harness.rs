@@ -1,20 +1,14 @@
 //! Makes a test of each point, for a test target without Rust's own harness.
 
+use super::ending::Ending;
 use super::process::{self, NoEnding};
 use super::suite::Suite;
 use super::verdict::Verdict;
 use crate::device::Device;
 use crate::point::Point;
-use libtest_mimic::{Arguments, Completion, Failed, Trial};
+use libtest_mimic::{Arguments, Trial};
 use std::process::ExitCode;
 use std::sync::Arc;
-
-/// How the test of a point ends.
-pub(super) enum Ending {
-    Passed,
-    Skipped(String),
-    Failed(String),
-}
 
 impl<F, D> Suite<F>
 where
@@ -62,23 +56,6 @@ where
             Verdict::Skipped(reason) => Ending::Skipped(reason.to_owned()),
             verdict if verdict.is_ok() => Ending::Passed,
             verdict => Ending::failed(&verdict, point),
-        }
-    }
-}
-
-impl Ending {
-    fn failed(what: &dyn std::fmt::Display, point: &Point) -> Ending {
-        let (section, requirement) = (point.section, point.requirement);
-        Ending::Failed(format!("{what} (VIRTIO 1.3, section {section}, {requirement})"))
-    }
-}
-
-impl From<Ending> for Result<Completion, Failed> {
-    fn from(ending: Ending) -> Self {
-        match ending {
-            Ending::Passed => Ok(Completion::Completed),
-            Ending::Skipped(reason) => Ok(Completion::ignored_with(reason)),
-            Ending::Failed(message) => Err(message.into()),
         }
     }
 }

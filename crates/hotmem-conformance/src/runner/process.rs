@@ -1,6 +1,6 @@
 //! Runs a point in a process of its own, which the device may end.
 
-use super::harness::Ending;
+use super::ending::Ending;
 use std::io::{self, BufRead, BufReader, Write};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
