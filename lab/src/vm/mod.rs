@@ -11,6 +11,7 @@ mod vmm;
 use crate::live::LiveView;
 use crate::{
     guest::{Guest, Guests, Machine, Policy},
+    microsandbox::BLOCK_SIZE,
     plot, progress,
     qemu::{Architecture, Balloon, Config, Event, Vm},
     resident::{self, Sampler},
@@ -104,7 +105,7 @@ pub struct Args {
 /// # Errors
 /// A [`crate::qemu::Error`], or arguments that contradict each other.
 pub fn run(args: &Args) -> Result<()> {
-    vmm::check(args)?;
+    args.check_vmm()?;
     if args.arch == Arch::Pseries {
         return args.run_pseries();
     }
@@ -264,6 +265,27 @@ impl Args {
             Arch::Riscv64 => Architecture::Riscv64,
             Arch::X86 | Arch::Pseries => Architecture::X86_64,
         }
+    }
+
+    /// Checks that the VMM has the machine that the other arguments describe.
+    fn check_vmm(&self) -> Result<()> {
+        if self.vmm == Vmm::Qemu {
+            return Ok(());
+        }
+        if self.arch != Arch::X86 || !self.guest.is_reference() || self.dimms.is_some() {
+            bail!("--vmm microsandbox: this VMM boots the reference guest on x86 without DIMMs");
+        }
+        if self.machine.counts_instructions() {
+            bail!("--icount: only TCG counts instructions");
+        }
+        let boot_memory = self.machine.boot_memory_or(Bytes::mib(1));
+        if !boot_memory.0.is_multiple_of(Bytes::mib(1).0) {
+            bail!("--boot-memory {boot_memory}: this VMM has whole MiB");
+        }
+        if self.block_size != BLOCK_SIZE {
+            bail!("--block-size {}: this VMM has blocks of {BLOCK_SIZE}", self.block_size);
+        }
+        Ok(())
     }
 
     fn check(&self) -> Result<()> {
