@@ -5,6 +5,7 @@ use crate::words::FrameBitmap;
 
 /// Returns the bits at which a run of at least `n` set bits starts. Each step doubles the length of
 /// the runs that it has found, by a shift and an `and`.
+#[inline]
 pub(crate) fn runs_of(mut word: u64, n: usize) -> u64 {
     let mut len = 1;
     while len < n && word != 0 {

@@ -266,6 +266,7 @@ impl FrameBitmap {
     }
 
     /// Returns the bits of the frames of one word that may be taken.
+    #[inline]
     pub(crate) fn takeable_in(&self, word: usize) -> u64 {
         self.word(word).count_takeable()
     }

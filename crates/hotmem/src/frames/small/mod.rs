@@ -30,12 +30,13 @@ impl<P: Platform> Frames<P> {
                 }
                 _ => None,
             };
-            first_frame = first_frame.or_else(|| {
-                call.hinted_block_for(zone, request).and_then(|block| call.take(block, request))
-            });
-            first_frame = first_frame.or_else(|| {
-                call.node_block_for(zone, request).and_then(|block| call.take(block, request))
-            });
+            if request.restricted {
+                // Otherwise, a fast path has looked at this CPU's hint, and a search does so first.
+                let hinted = call.hinted_block_for(zone, request);
+                first_frame = hinted.and_then(|block| call.take(block, request)).or_else(|| {
+                    call.node_block_for(zone, request).and_then(|block| call.take(block, request))
+                });
+            }
             if first_frame.is_some() || !call.looks_exhausted(zone) {
                 break;
             }

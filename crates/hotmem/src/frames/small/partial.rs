@@ -68,7 +68,7 @@ impl<P: Platform> CallContext<'_, P> {
                     if before & block.mask() == 0 {
                         continue;
                     }
-                    if let Some(first_frame) = self.take(block, request) {
+                    if let Some(first_frame) = self.take_suitable(block, request) {
                         if request.restricted {
                             self.set_partial_if_takeable(block);
                             self.set_node_hint(block, step.zone, request);

@@ -14,10 +14,17 @@ impl<P: Platform> CallContext<'_, P> {
     /// Takes a suitable run of free frames for `request` out of `block`, if there is one.
     pub(crate) fn take(&self, block: Block<'_>, request: &AllocRequest) -> Option<Pfn> {
         let any_frame = request.unrestricted_unit() == Some(Unit::Frame);
+        if any_frame || suits(self.words(), block, request) {
+            self.take_suitable(block, request)
+        } else {
+            None
+        }
+    }
+
+    /// Does the same as [`take`](Self::take) for a pageblock that suits the request.
+    pub(super) fn take_suitable(&self, block: Block<'_>, request: &AllocRequest) -> Option<Pfn> {
+        let any_frame = request.unrestricted_unit() == Some(Unit::Frame);
         if !any_frame {
-            if !suits(self.words(), block, request) {
-                return None;
-            }
             // Count a hiding step: if a part of a run is put back below, searches could not find it
             // until then.
             self.start_hiding();
@@ -65,10 +72,14 @@ impl<P: Platform> CallContext<'_, P> {
         let frames_in_word = frames.min(BITMAP_WORD_BITS);
         for i in 0..BITMAP_WORDS {
             let base = i * BITMAP_WORD_BITS;
-            let above = !mask(first_allowed.saturating_sub(base));
             loop {
-                let free = bitmap.takeable_in(i);
-                let starts = runs_of(free, frames_in_word) & aligned_starts(base, align) & above;
+                // In memory that is nearly full, most words have no run.
+                let runs = runs_of(bitmap.takeable_in(i), frames_in_word);
+                if runs == 0 {
+                    break;
+                }
+                let above = !mask(first_allowed.saturating_sub(base));
+                let starts = runs & aligned_starts(base, align) & above;
                 let first = base + starts.trailing_zeros() as usize;
                 if starts == 0 || (first + frames) as u64 > limit {
                     break;
