@@ -114,6 +114,8 @@ pub struct Frames<P> {
     contents: untracked::AtomicU64,
     /// Not 0 if free memory that is known to be zero is marked as such.
     keeps_zero_marks: untracked::AtomicU64,
+    /// The number of searches that are marking words as words without runs.
+    marking_searches: AtomicU64,
     pins: lent::Pins,
     poison: poison::PoisonTable,
     not_ram: NotRamBitmaps,
@@ -143,6 +145,7 @@ impl<P> Frames<P> {
                 wakeup: Wakeup::new(),
                 contents: untracked::AtomicU64::new(0),
                 keeps_zero_marks: untracked::AtomicU64::new(0),
+                marking_searches: AtomicU64::new(0),
                 pins: lent::Pins::new(),
                 poison: poison::PoisonTable::new(),
                 not_ram: NotRamBitmaps::none(),

@@ -6,12 +6,29 @@
 //! A wholly free pageblock has its mark in the section's word `zeroed`. A claim clears the mark and
 //! returns it as [`Zeroed`] to the call that divides the pageblock, allocates it or puts it back. So a
 //! step that does nothing with the value loses the mark, and never keeps a wrong one.
+//!
+//! A division of a pageblock that is zero marks all words of its bitmap, and sets the pageblock's bit in
+//! the section's word `zero_words`. Each free clears the mark of its word, and allocations leave it. So
+//! while a word has a mark, no frame of it was freed since the division, and each of them was zero when
+//! it was allocated.
+//!
+//! A search for runs sets the same mark for another reason: it has found no two neighbouring free frames
+//! (see `small/without_runs.rs`). It clears the bit in `zero_words` first, so that no reader of a mark
+//! that it sets finds the bit set. Since the search may be interrupted in between, for so long that its
+//! pageblock is divided anew, it is counted; while one is counted, no division sets the bit:
+//!
+//! - The search counts itself, and then reads and clears the bit.
+//! - The division sets the bit, and then reads the count. If the count is not 0, it clears the bit.
+//!
+//! All are `SeqCst` accesses, so either the division sees the search, or the search clears the bit.
 
 use super::{AllocError, AllocRequest, Allocation, CallContext, Contents, Frames};
 use crate::addr::PfnRange;
+use crate::geometry::PAGEBLOCK_FRAMES;
 use crate::platform::Platform;
-use crate::sync::Ordering;
-use crate::words::{Block, SectionRef, Zeroed};
+use crate::range_error::RangeError;
+use crate::sync::{Ordering, mutant, sequential};
+use crate::words::{Block, SectionRef, WordPtr, Zeroed, bitmap_words_of};
 
 impl<P> Frames<P> {
     /// Keeps marks from now on of free memory that is known to be zero. Until this is called, no memory
@@ -67,6 +84,35 @@ impl<P: Platform> Frames<P> {
         Ok(allocation)
     }
 
+    /// Frees `range` as [`free_raw`](Self::free_raw) does, for a caller that knows that all of it is
+    /// zero: because it has written zeroes, or because a host that has had the memory promises them. The
+    /// mark is kept for each pageblock (2 MiB) that was allocated as a whole and is freed as a whole.
+    /// Other frames are no longer known to be zero.
+    ///
+    /// Context: any. Cost: that of [`free_raw`](Self::free_raw), and 1 atomic read-modify-write for each
+    /// section with a mark.
+    ///
+    /// # Safety
+    /// The same as for [`free_raw`](Self::free_raw); and all frames of `range` are zero.
+    ///
+    /// # Errors
+    /// Those of [`free_raw`](Self::free_raw).
+    pub unsafe fn free_zeroed_raw(&self, range: PfnRange) -> Result<(), RangeError> {
+        self.free_and_count(range, Frames::free_zeroed)
+    }
+
+    /// Frees `range`, which is zero. Callers inside the crate keep the promises of
+    /// [`free_zeroed_raw`](Self::free_zeroed_raw).
+    pub(super) fn free_zeroed(&self, range: PfnRange) -> Result<(), RangeError> {
+        if self.contents() != Contents::Undefined {
+            return self.call().fill_and_free(range);
+        }
+        match range.frames() < PAGEBLOCK_FRAMES as u64 {
+            true => self.free_range(range),
+            false => self.call().free_by_pageblock(range, self.keeps_zero_marks()),
+        }
+    }
+
     /// Writes zeroes to `range`, which is mapped, and which the caller owns.
     fn zero(&self, range: PfnRange) {
         #[cfg(not(loom))]
@@ -87,11 +133,71 @@ impl<P: Platform> Frames<P> {
         if is_of_pageblocks && request.check().is_ok() {
             return self.alloc_blocks(&request);
         }
-        Ok((self.alloc_range(request)?, false))
+        let range = self.alloc_range(request)?;
+        Ok((range, range.chunks(PAGEBLOCK_FRAMES as u64).all(|part| self.has_zero_marks(part))))
+    }
+
+    /// Returns whether frames of one pageblock, which the caller has just allocated and not written to,
+    /// are known to be zero.
+    fn has_zero_marks(&self, range: PfnRange) -> bool {
+        let Some((section, bit)) = self.words.section_words_at(range.start()) else { return false };
+        let has_bit = || section.zero_words.load(Ordering::Acquire) >> bit & 1 != 0;
+        if !has_bit() {
+            return false;
+        }
+        #[allow(clippy::cast_possible_truncation, reason = "within a pageblock")]
+        let first = (range.start().number() % PAGEBLOCK_FRAMES as u64) as usize;
+        #[allow(clippy::cast_possible_truncation, reason = "at most a pageblock")]
+        let mut words = bitmap_words_of(first..first + range.frames() as usize);
+        let all_marked = words.all(|(index, _)| {
+            section.bitmaps.lasting_word(bit, index).is_some_and(WordPtr::is_marked)
+        });
+        mutant!("who asks does not look again what the marks mean" => return all_marked);
+        // Look again: a search that has set one of these marks has cleared the bit before.
+        all_marked && has_bit()
     }
 }
 
 impl<P: Platform> CallContext<'_, P> {
+    /// Records what marks in the words of a pageblock mean that the caller owns and is dividing: that
+    /// free frames are zero, if `is_zero` and no search is marking words. Returns whether it is so.
+    pub(super) fn set_zero_words(&self, block: Block<'_>, is_zero: bool) -> bool {
+        let zero_words = &block.section().words().zero_words;
+        if is_zero {
+            zero_words.fetch_or(block.mask(), Ordering::SeqCst);
+            sequential();
+            mutant!("a division does not look for searches that mark words" => return true);
+            if self.frames.marking_searches.load(Ordering::SeqCst) == 0 {
+                return true;
+            }
+        }
+        if zero_words.load(Ordering::Relaxed) & block.mask() != 0 {
+            zero_words.fetch_and(!block.mask(), Ordering::Relaxed);
+        }
+        false
+    }
+
+    /// Calls `mark`, which marks words of a pageblock as words without runs, while marks of this
+    /// pageblock mean this.
+    pub(crate) fn while_marking(&self, block: Block<'_>, mark: impl FnOnce() -> bool) -> bool {
+        let zero_words = &block.section().words().zero_words;
+        self.frames.marking_searches.fetch_add(1, Ordering::SeqCst);
+        sequential();
+        mutant!("a search marks words whose marks mean that frames are zero" => {
+            let result = mark();
+            self.frames.marking_searches.fetch_sub(1, Ordering::Release);
+            return result;
+        });
+        if zero_words.load(Ordering::SeqCst) & block.mask() != 0 {
+            zero_words.fetch_and(!block.mask(), Ordering::SeqCst);
+        }
+        let result = mark();
+        // Release pairs with the load in `set_zero_words`: a division that does not see this search
+        // sees its marks.
+        self.frames.marking_searches.fetch_sub(1, Ordering::Release);
+        result
+    }
+
     /// Returns those of `blocks`, which the caller owns, that are zero: those for which `is_zero`
     /// returns true. Returns none if no marks are kept.
     pub(crate) fn zeroed_if(

@@ -11,7 +11,7 @@ use crate::platform::Platform;
 use crate::range_error::RangeError;
 use crate::sync::{Ordering, begin_thread, untracked};
 use crate::words::DirectMap;
-use crate::words::{BitmapFrame, LongShape, NodeId, SectionRef, Zone};
+use crate::words::{BitmapFrame, LongShape, NodeId, SectionRef, Zeroed, Zone};
 use loom::thread;
 use std::cell::Cell;
 use std::ops::Deref;
@@ -194,6 +194,28 @@ impl Instance {
         let dirty = self.dirty.load(Ordering::Relaxed) & frame_mask(range);
         assert!(!is_zero || dirty == 0, "{range} is said to be zero, and is not");
         Ok(self.record_held(range))
+    }
+
+    /// Allocates frames that must be known to be zero.
+    pub(super) fn alloc_known_zero(&self, request: AllocRequest) -> Held {
+        let (range, is_zero) = self.frames.alloc_range_with_mark(request).unwrap();
+        assert!(is_zero, "{range} is not known to be zero");
+        assert_eq!(self.dirty.load(Ordering::Relaxed) & frame_mask(range), 0);
+        self.record_held(range)
+    }
+
+    /// Makes pageblock `bit` of the first section zero, as the host does with reported memory. Returns
+    /// false if it is not free.
+    pub(super) fn zero_block(&self, bit: usize) -> bool {
+        let (section, mask, call) = (self.section(0), 1 << bit, self.frames.call());
+        call.start_hiding();
+        if call.claim_all(section, mask).is_none() {
+            return false;
+        }
+        self.discard(range(bit as u64 * BLOCK, BLOCK));
+        section.mark_zeroed(Zeroed::known(mask));
+        call.publish_blocks(section, mask);
+        true
     }
 
     /// Makes frames zero that the host has, as their owner: writes to each of them.

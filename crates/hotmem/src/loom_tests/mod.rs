@@ -30,6 +30,7 @@ mod small;
 mod table_reserve;
 mod wide;
 mod without_runs;
+mod zeroed;
 mod zones;
 
 use crate::sync::{THREADS, begin_thread};

@@ -219,6 +219,11 @@ macro_rules! arithmetic {
             }
 
             #[track_caller]
+            pub(crate) fn fetch_sub(&self, value: $value, order: Ordering) -> $value {
+                self.modify(order, |atomic, order| atomic.fetch_sub(value, order), move |now| now.wrapping_sub(value))
+            }
+
+            #[track_caller]
             pub(crate) fn fetch_max(&self, value: $value, order: Ordering) -> $value {
                 self.modify(order, |atomic, order| atomic.fetch_max(value, order), move |now| now.max(value))
             }

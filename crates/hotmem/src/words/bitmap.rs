@@ -33,24 +33,25 @@ impl FrameBitmap {
     }
 
     /// Writes the bitmap, with all words held. Makes every frame free except those of `taken` and
-    /// `bitmap_frames`, which hold bitmaps. Both are numbers within the pageblock. Only for the owner
-    /// of the pageblock.
+    /// `bitmap_frames`, which hold bitmaps. Both are numbers within the pageblock. If `is_zero`, marks
+    /// all words: their free frames are zero. Only for the owner of the pageblock.
     ///
     /// Relaxed: the Release store of the block state that follows publishes the bitmap.
-    pub(crate) fn write(&self, taken: Range<usize>, bitmap_frames: Range<usize>) {
+    pub(crate) fn write(&self, taken: Range<usize>, bitmap_frames: Range<usize>, is_zero: bool) {
         for (i, word) in self.words().iter().enumerate() {
             let of_word = |frames: Range<usize>| {
                 let low = frames.start.saturating_sub(i * BITMAP_WORD_BITS).min(BITMAP_WORD_BITS);
                 let high = frames.end.saturating_sub(i * BITMAP_WORD_BITS).min(BITMAP_WORD_BITS);
                 mask(high) & !mask(low)
             };
-            word.write(ALL_FREE & !of_word(taken.clone()) & !of_word(bitmap_frames.clone()));
+            let free = ALL_FREE & !of_word(taken.clone()) & !of_word(bitmap_frames.clone());
+            word.write(free, is_zero);
         }
     }
 
     /// Writes the bitmap as [`write`](Self::write) does, but without a free frame.
     pub(crate) fn write_taken(&self) {
-        self.words().iter().for_each(|word| word.write(0));
+        self.words().iter().for_each(|word| word.write(0, false));
     }
 
     /// Opens all words: ends the hold, and records that their frames are of `zone`. Only for the
@@ -109,9 +110,9 @@ impl FrameBitmap {
         self.words().iter().all(FrameWord::mark_without_runs)
     }
 
-    /// Returns whether each word has the mark of a word without runs.
-    pub(crate) fn is_marked_without_runs(&self) -> bool {
-        self.words().iter().all(FrameWord::is_marked_without_runs)
+    /// Returns whether each word has a mark.
+    pub(crate) fn is_marked(&self) -> bool {
+        self.words().iter().all(FrameWord::is_marked)
     }
 
     /// Takes the frames of `bits` in one word, if all of them are free and may be taken.

@@ -115,6 +115,12 @@ impl WordPtr {
         unsafe { &*self.0 }
     }
 
+    /// Returns whether the word has a mark.
+    #[inline(always)]
+    pub(crate) fn is_marked(self) -> bool {
+        self.get().is_marked()
+    }
+
     /// Returns this word and those after it, `count` words in all, if its bitmap has so many.
     #[inline(always)]
     pub(super) fn words(&self, count: usize) -> Option<&[FrameWord]> {

@@ -13,13 +13,13 @@ mod run;
 use super::Zone;
 use super::last_change::LastChange;
 use super::word_bits::{
-    ALL_FREE, CLOSED, FLAGS, FreedBits, GROUP, GROUP_SHIFT, HELD, ISOLATED, LENT, MOVABLE, NO_RUN,
+    ALL_FREE, CLOSED, FLAGS, FreedBits, GROUP, GROUP_SHIFT, HELD, ISOLATED, LENT, MARK, MOVABLE,
     POISON, WORD_GROUP_FRAMES, has_free_without, lowest_bits, may_have_been_passed, offers,
     zone_flag,
 };
 use crate::addr::Pfn;
 use crate::geometry::{BITMAP_WORD_BITS, GROUP_FRAMES};
-use crate::sync::{AtomicU64, Ordering, sequential};
+use crate::sync::{AtomicU64, Ordering, mutant, sequential};
 
 /// A word of a frame bitmap.
 #[repr(transparent)]
@@ -38,12 +38,13 @@ impl FrameWord {
         self.0.store(group | HELD, Ordering::Relaxed);
     }
 
-    /// Makes the frames of `free` the free frames of the word, and holds the word. Only for the
-    /// owner of the pageblock.
-    pub(super) fn write(&self, free: u64) {
+    /// Makes the frames of `free` the free frames of the word, and holds the word. If `is_zero`, marks
+    /// the word. Only for the owner of the pageblock.
+    pub(super) fn write(&self, free: u64, is_zero: bool) {
         // Relaxed: only the owner of a pageblock changes a held word.
         let group = self.0.load(Ordering::Relaxed) & GROUP;
-        self.0.store(group | free | HELD, Ordering::Relaxed);
+        let mark = if is_zero { MARK } else { 0 };
+        self.0.store(group | free | HELD | mark, Ordering::Relaxed);
     }
 
     /// Opens the word: ends the hold, and records that its frames are of `zone`. Only for the
@@ -248,7 +249,7 @@ impl FrameWord {
 
     /// Frees the frames of `bits`. Returns `None`, and changes nothing, if one of these frames is
     /// free already, or if the word is held or flagged for poison. If no frame of the word is free
-    /// yet, or the word has the mark of a word without runs, calls `before_first` before it sets the
+    /// yet, or the word has a mark, calls `before_first` before it sets the
     /// bits, because a search may have read this word already and must not be believed.
     ///
     /// `SeqCst`: Release pairs with [`take`](Self::take). A free that changes what searches can
@@ -276,7 +277,11 @@ impl FrameWord {
             if may_have_been_passed(now) {
                 before_first();
             }
-            let after = (now | bits) & !NO_RUN;
+            mutant!("a free keeps the mark of its word" => {
+                let kept = self.0.compare_exchange(now, now | bits, Ordering::SeqCst, Ordering::Acquire);
+                return kept.ok().and_then(|before| FreedBits::new(before, bits));
+            });
+            let after = (now | bits) & !MARK;
             match self.0.compare_exchange_weak(now, after, Ordering::SeqCst, Ordering::Acquire) {
                 Ok(before) => return FreedBits::new(before, bits),
                 Err(actual) => now = actual,

@@ -5,7 +5,8 @@
 //! One compare-exchange for each word takes or frees a run. All open words of a pageblock whose
 //! frames are all free have the same value, and so have all open words that have no free frame. So
 //! the value of the first word is what the other words must have, and one comparison tests their
-//! frames, their flags and their zone.
+//! frames, their flags and their zone. There is one exception: words whose frames are all free and known
+//! to be zero have a mark. So a run of words with and without marks is left to the general search.
 //!
 //! A change by another CPU may end an operation between two words. The caller is then told how many
 //! words were changed, and completes or undoes the operation.
@@ -88,7 +89,7 @@ impl LongRun {
 
     /// Returns the run of `shape` whose first frame is `start`, a frame of `word`, and its zone. Returns
     /// `None` if the run does not begin at the first frame of a word or does not lie within the
-    /// pageblock; if a frame of it is free; if a word of it has a flag or the mark `NO_RUN`; or if
+    /// pageblock; if a frame of it is free; if a word of it has a flag or the mark `MARK`; or if
     /// frames of its pageblock were lent. This is a snapshot, which orders nothing.
     #[inline(always)]
     pub(crate) fn allocated_at(

@@ -62,6 +62,9 @@ pub(crate) struct ChangingWords {
     /// Whether an isolation token owns the pageblock, or the pageblock is offline and an addition
     /// or a removal is working on it.
     pub(crate) isolated: AtomicU64,
+    /// Whether the marks in the words of the pageblock's bitmap say that free frames are zero (see
+    /// `frames/zeroed.rs`).
+    pub(crate) zero_words: AtomicU64,
     /// Whether the pageblock is wholly free and all of it is known to be zero. Only an owner changes
     /// a bit: it sets the bit before the publish, and each claim clears it.
     zeroed: AtomicU64,
@@ -120,6 +123,7 @@ impl Section {
                 runs: untracked::AtomicU64::new(0),
                 reported: word(),
                 isolated: word(),
+                zero_words: word(),
                 zeroed: word(),
             },
             states: core::array::from_fn(|_| AtomicBlockState::new()),

@@ -10,15 +10,17 @@
 //! | `ISOLATED` | no frame may be taken: the pageblock is isolated |
 //! | `POISON` | a free must check whether it frees a poisoned frame |
 //! | `MOVABLE` | the zone of the frames, which is written when the word is opened |
-//! | `NO_RUN` | no two neighbouring frames of the word were free when a search set this bit, and no frame was freed since then |
+//! | `MARK` | no frame of the word was freed since a call set this bit: either a search, when no two neighbouring frames of the word were free, or a division, when all free frames were zero |
 //! | the group number | the number of the word's group of pageblocks; it never changes |
 //!
 //! The bitmaps of a group of pageblocks lie in one frame of memory. In this directory, *flags* are
-//! `HELD`, `ISOLATED` and `POISON`, and none of `LENT`, `MOVABLE` and `NO_RUN`.
+//! `HELD`, `ISOLATED` and `POISON`, and none of `LENT`, `MOVABLE` and `MARK`.
 //!
-//! `NO_RUN` makes the next free of a frame of the word leave the fast path. That free clears the
+//! `MARK` makes the next free of a frame of the word leave the fast path. That free clears the
 //! bit, and lets searches for runs look at the pageblock again (see `frames/small/mod.rs`). Allocations
-//! ignore the bit, because they cannot make a run.
+//! ignore the bit, because they cannot make a run, and leave it to tell who asks that the frames were
+//! zero. The section's word `zero_words` says which of the two the marks of a pageblock mean (see
+//! `frames/zeroed.rs`).
 
 use super::Zone;
 use crate::addr::Pfn;
@@ -32,7 +34,7 @@ pub(super) const HELD: u64 = LENT << 1;
 pub(super) const ISOLATED: u64 = LENT << 2;
 pub(super) const POISON: u64 = LENT << 3;
 pub(super) const MOVABLE: u64 = LENT << 4;
-pub(super) const NO_RUN: u64 = LENT << 5;
+pub(super) const MARK: u64 = LENT << 5;
 /// The group number is in the bits from this one up.
 pub(super) const GROUP_SHIFT: usize = BITMAP_WORD_BITS + 6;
 pub(super) const GROUP: u64 = !mask(GROUP_SHIFT);
@@ -83,7 +85,7 @@ impl FreedBits {
     /// [was partial](Self::was_partial).
     pub(super) fn was_partial_in_group_of(self, frame: Pfn) -> bool {
         let group = (frame.number() / WORD_GROUP_FRAMES) << GROUP_SHIFT;
-        is_bits_of_frames((self.before ^ group) & (GROUP | FLAGS | NO_RUN | ALL_FREE))
+        is_bits_of_frames((self.before ^ group) & (GROUP | FLAGS | MARK | ALL_FREE))
     }
 
     /// Returns whether the word belongs to the group of `frame`, and has neither a flag nor a mark, nor
@@ -97,14 +99,13 @@ impl FreedBits {
     /// Returns whether the word has neither a flag nor a mark, nor was a frame of its pageblock lent.
     #[inline(always)]
     pub(super) fn is_of_open_word(self) -> bool {
-        self.before & (FLAGS | LENT | NO_RUN) == 0
+        self.before & (FLAGS | LENT | MARK) == 0
     }
 
-    /// Returns whether the word had neither flags nor the mark of a word without runs, and some of
-    /// its frames were free before the free. Such a free has nothing to do but to set the bits,
+    /// Returns whether the word had neither flags nor a mark, and some of its frames were free before the free. Such a free has nothing to do but to set the bits,
     /// unless all frames of the word are free after it.
     pub(crate) fn was_partial(self) -> bool {
-        self.before & ALL_FREE != 0 && self.before & (FLAGS | NO_RUN) == 0
+        self.before & ALL_FREE != 0 && self.before & (FLAGS | MARK) == 0
     }
 
     /// Returns the bits of the frames that are freed.
@@ -117,15 +118,14 @@ impl FreedBits {
         self.before & ALL_FREE == 0
     }
 
-    /// Returns whether the word had neither flags nor the mark of a word without runs, and no frame
-    /// of the word was free before the free.
+    /// Returns whether the word had neither flags nor a mark, and no frame of the word was free before the free.
     pub(crate) fn was_exhausted_unflagged(self) -> bool {
-        self.before & (ALL_FREE | FLAGS | NO_RUN) == 0
+        self.before & (ALL_FREE | FLAGS | MARK) == 0
     }
 
-    /// Returns whether the free has cleared the mark of a word without runs.
-    pub(crate) fn cleared_no_run(self) -> bool {
-        self.before & NO_RUN != 0
+    /// Returns whether the free has cleared the mark.
+    pub(crate) fn cleared_mark(self) -> bool {
+        self.before & MARK != 0
     }
 
     /// Returns the zone of the frames.
@@ -211,7 +211,7 @@ pub(super) fn value_of_word_after(value: u64) -> u64 {
 /// in it. If so, a free counts a hiding step before it sets a bit.
 pub(super) fn may_have_been_passed(now: u64) -> bool {
     mutant!("a free into a word without runs counts no hiding step" => return now & ALL_FREE == 0);
-    now & ALL_FREE == 0 || now & NO_RUN != 0
+    now & ALL_FREE == 0 || now & MARK != 0
 }
 
 /// Returns the lowest `n` set bits, or all of them if there are fewer.

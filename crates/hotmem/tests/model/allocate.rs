@@ -4,7 +4,9 @@ use crate::lifecycle::NODES;
 use crate::machine::Machine;
 use crate::model::{BOOT_OWNER, CHECK_EVERY_OPERATION, FrameState, Model, SIZE, TABLES_OWNER, Tag};
 use crate::model_request::ModelRequest;
-use hotmem::{AllocError, NodeChoice, NodeId, PfnRange, RangeError, RangeErrorKind, Zone};
+use hotmem::{
+    AllocError, Contents, NodeChoice, NodeId, PfnRange, RangeError, RangeErrorKind, Zone,
+};
 use hotmem_testkit::RawRanges as _;
 use hotmem_testkit::{BITMAP_WORD_FRAMES, PAGEBLOCK, SECTION, numbers, pfn, range};
 use std::sync::atomic::Ordering;
@@ -14,7 +16,11 @@ impl Model<'_> {
     pub(crate) fn alloc(&mut self, request: &ModelRequest) -> Option<PfnRange> {
         let first_choice = if CHECK_EVERY_OPERATION { self.first_choice(request) } else { None };
         let parked = self.parked.clone();
-        let answer = self.frames.alloc_range(request.alloc_request());
+        // Every second request asks what its frames contain.
+        let answer = match self.next_owner % 2 {
+            0 => self.alloc_and_check_contents(request),
+            _ => self.frames.alloc_range(request.alloc_request()),
+        };
         self.trace(|| format!("alloc {request:?}: {answer:?}"));
         let added = self.count_new_metadata();
         // A call that takes back the memory of a request divides the pageblocks with poisoned frames.
@@ -42,6 +48,17 @@ impl Model<'_> {
         self.next_owner += 1;
         self.record_allocation(allocated, Tag { owner: self.next_owner, movable: request.movable });
         Some(allocated)
+    }
+
+    /// Makes a request, and checks that frames which the engine knows to be zero are zero.
+    fn alloc_and_check_contents(&self, request: &ModelRequest) -> Result<PfnRange, AllocError> {
+        let (allocation, contents) = self.frames.alloc_with_contents(request.alloc_request())?;
+        let allocated = allocation.into_raw();
+        if contents != Contents::Undefined {
+            let mut words = numbers(allocated).flat_map(|frame| self.memory.words(frame));
+            assert!(contents == Contents::Filled(0) && words.all(|word| word == 0), "{allocated}");
+        }
+        Ok(allocated)
     }
 
     /// Checks that the frames come from the node and zone that the request prefers.

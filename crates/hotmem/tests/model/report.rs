@@ -8,6 +8,7 @@ use hotmem::report::{
 };
 use hotmem::{Bytes, Contents, PfnRange, RangeError, RangeErrorKind};
 use hotmem_testkit::{Cpus, PAGEBLOCK, SECTION, numbers};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// The number of pageblocks that may stay unreported although all their frames are free, because
@@ -202,6 +203,10 @@ impl<'f> Machine<'f> {
             return;
         }
         let is_accepted = answer < 15;
+        // The host promises zeroes for a part of the batches, or for every second pageblock.
+        let is_promised_zero = |part: PfnRange| {
+            answer < 8 || (answer < 12 && (part.start().number() / PAGEBLOCK).is_multiple_of(2))
+        };
         let mut blocks = 0;
         for &range in batch.iter().filter(|_| !is_void) {
             self.model.assert_untouched(range);
@@ -211,12 +216,19 @@ impl<'f> Machine<'f> {
                 assert!(block.reporting, "{part:?}");
                 (block.reporting, block.is_reported) = (false, is_accepted && is_whole);
                 blocks += 1;
+                if is_accepted && is_promised_zero(part) {
+                    let words = numbers(part).flat_map(|frame| self.model.memory.cells(frame));
+                    words.for_each(|word| word.store(0, Ordering::Relaxed));
+                }
             }
         }
         let reporting = &mut self.reporting;
         reporting.reporting_blocks = reporting.reporting_blocks.saturating_sub(blocks);
         if is_accepted {
-            reporter.reported(batch);
+            reporter.reported_as(batch, |part| match is_promised_zero(part) {
+                true => Contents::Filled(0),
+                false => Contents::Undefined,
+            });
             reporting.refusals = 0;
             reporting.statistics.reported += blocks;
         } else {

@@ -170,7 +170,7 @@ impl<P: Platform> CallContext<'_, P> {
     fn leads_to_runs(&self, block: Block<'_>, bitmap: &FrameBitmap) -> bool {
         let section = block.section();
         if section.may_have_runs.load(Ordering::Acquire) & block.mask() == 0 {
-            return bitmap.is_held() || bitmap.is_marked_without_runs();
+            return bitmap.is_held() || bitmap.is_marked();
         }
         section.partial.load(Ordering::Acquire) & block.mask() == 0
             || section.is_findable(self.words(), Class::partial_with_runs(block.zone()))

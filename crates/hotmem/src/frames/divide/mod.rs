@@ -30,17 +30,21 @@ impl<P: Platform> CallContext<'_, P> {
         block.state().set_whole();
     }
 
-    /// Divides `block`, which the caller owns. The caller keeps the frames of `kept_frames`; the
-    /// others, at least one, become free. The caller then makes the free frames findable.
-    pub(super) fn divide(&self, block: Block<'_>, kept_frames: Range<usize>) {
+    /// Divides `block`, which the caller owns, and whose frames are zero if `is_zero`. The caller keeps
+    /// the frames of `kept_frames`; the others, at least one, become free. The caller then makes the
+    /// free frames findable.
+    pub(super) fn divide(&self, block: Block<'_>, kept_frames: Range<usize>, is_zero: bool) {
         let (below, above) = (0..kept_frames.start, kept_frames.end..PAGEBLOCK_FRAMES);
+        // New bitmaps may be written to frames of this pageblock.
+        let is_unwritten = self.bitmap_of(block).is_some();
         let spare = if below.len() > above.len() { below } else { above };
         let Some((bitmap, bitmap_frames)) =
             self.bitmap_or_install(block, spare).or_record_violation()
         else {
             return;
         };
-        bitmap.write(kept_frames, bitmap_frames);
+        let is_zero = self.set_zero_words(block, is_zero && is_unwritten);
+        bitmap.write(kept_frames, bitmap_frames, is_zero);
         block.state().set_divided();
         self.open_written(block, bitmap);
     }
@@ -70,7 +74,7 @@ impl<P: Platform> CallContext<'_, P> {
     pub(crate) fn divide_as_taken(&self, block: Block<'_>) {
         // `bring_region_online` has set the bitmaps of the section.
         if let Some(bitmap) = block.lasting_bitmap().or_record_violation() {
-            bitmap.write(0..PAGEBLOCK_FRAMES, 0..0);
+            bitmap.write(0..PAGEBLOCK_FRAMES, 0..0, false);
             block.state().set_divided();
             self.open_written(block, bitmap);
         }

@@ -33,7 +33,7 @@ impl<P: Platform> CallContext<'_, P> {
         word: usize,
         freed: FreedBits,
     ) {
-        if freed.cleared_no_run() {
+        if freed.cleared_mark() {
             self.show_to_run_searches(block);
         }
         if freed.has_poison() {

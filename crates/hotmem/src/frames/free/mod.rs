@@ -17,7 +17,7 @@ use crate::platform::Platform;
 use crate::range_error::{RangeError, RangeErrorKind};
 use crate::sync::Ordering;
 use crate::words::{
-    Block, BlockState, FrameBitmap, LongShape, RunShape, SectionRef, bitmap_words_of,
+    Block, BlockState, FrameBitmap, LongShape, RunShape, SectionRef, Zeroed, bitmap_words_of,
 };
 use core::ops::Range;
 
@@ -71,7 +71,7 @@ impl<P: Platform> Frames<P> {
         if range.frames() == 1 {
             self.call().free_frame_slowly(range)
         } else {
-            self.call().free_by_pageblock(range)
+            self.call().free_by_pageblock(range, false)
         }
     }
 }
@@ -87,7 +87,11 @@ impl<P: Platform> CallContext<'_, P> {
         self.free_in(block, offset..offset + 1, frame)
     }
 
-    fn free_by_pageblock(&self, range: PfnRange) -> Result<(), RangeError> {
+    pub(in crate::frames) fn free_by_pageblock(
+        &self,
+        range: PfnRange,
+        is_zero: bool,
+    ) -> Result<(), RangeError> {
         let refused = |range, kind| Err(RangeError { range, kind });
         if range.is_empty() {
             return refused(range, RangeErrorKind::Empty);
@@ -98,7 +102,7 @@ impl<P: Platform> CallContext<'_, P> {
             return refused(block_range.unwrap_or(range), RangeErrorKind::Foreign);
         };
         if range.frames() == PAGEBLOCK_FRAMES as u64 && is_pageblocks(range) {
-            return self.free_pageblock(first, range);
+            return self.free_pageblock(first, range, is_zero);
         }
         if !first.range().covers(range) && !self.words().covers(range) {
             return refused(range, RangeErrorKind::Foreign);
@@ -117,7 +121,7 @@ impl<P: Platform> CallContext<'_, P> {
             #[allow(clippy::cast_possible_truncation, reason = "at most a pageblock")]
             let frames = first..first + block_range.frames() as usize;
             if unpublished.0 != block.section() {
-                self.publish_freed(unpublished);
+                self.publish_freed(unpublished, is_zero);
                 unpublished = (block.section(), 0);
             }
             let was_drained = if frames.len() == PAGEBLOCK_FRAMES {
@@ -131,13 +135,13 @@ impl<P: Platform> CallContext<'_, P> {
                 None => {
                     // Publish the gathered pageblocks first, because the free below may fail and
                     // return.
-                    self.publish_freed(unpublished);
+                    self.publish_freed(unpublished, is_zero);
                     unpublished.1 = 0;
                     self.free_in(block, frames, block_range)?;
                 }
             }
         }
-        self.publish_freed(unpublished);
+        self.publish_freed(unpublished, is_zero);
         Ok(())
     }
 
@@ -162,7 +166,12 @@ impl<P: Platform> CallContext<'_, P> {
     }
 
     /// Frees a whole pageblock by one read-modify-write, and publishes it by another.
-    fn free_pageblock(&self, block: Block<'_>, all: PfnRange) -> Result<(), RangeError> {
+    fn free_pageblock(
+        &self,
+        block: Block<'_>,
+        all: PfnRange,
+        is_zero: bool,
+    ) -> Result<(), RangeError> {
         if block.is_free() {
             return Err(RangeError { range: all, kind: refusal_reason(block) });
         }
@@ -174,15 +183,16 @@ impl<P: Platform> CallContext<'_, P> {
             }
             Some(true) => {} // its isolation token owns it now
             Some(false) => {
-                self.publish_blocks(block.section(), block.mask());
+                self.publish_freed((block.section(), block.mask()), is_zero);
             }
         }
         Ok(())
     }
 
-    fn publish_freed(&self, (section, blocks): (SectionRef<'_>, u64)) {
+    fn publish_freed(&self, (section, blocks): (SectionRef<'_>, u64), is_zero: bool) {
         if blocks != 0 {
-            self.publish_blocks(section, blocks);
+            let zeroed = if is_zero { Zeroed::known(blocks) } else { Zeroed::NONE };
+            self.put_back_blocks(section, blocks, zeroed);
         }
     }
 

@@ -97,6 +97,20 @@ impl<'f, P: Platform> LentMemory<'f, P> {
     /// # Errors
     /// [`RangeError`] if a frame is not lent; nothing has changed then.
     pub fn free(&mut self, range: PfnRange) -> Result<(), RangeError> {
+        self.free_as(range, false)
+    }
+
+    /// Does the same as [`free`](Self::free), for a host that promises that all frames of `range` are
+    /// zero. The mark is kept for each pageblock (2 MiB) that was allocated as a whole and is freed as a
+    /// whole, if [marks are kept](Frames::keep_zero_marks).
+    ///
+    /// # Errors
+    /// [`RangeError`] if a frame is not lent; nothing has changed then.
+    pub fn free_zeroed(&mut self, range: PfnRange) -> Result<(), RangeError> {
+        self.free_as(range, true)
+    }
+
+    fn free_as(&mut self, range: PfnRange, is_zero: bool) -> Result<(), RangeError> {
         if range.is_empty() {
             return Err(RangeErrorKind::Empty.at(range));
         }
@@ -110,7 +124,11 @@ impl<'f, P: Platform> LentMemory<'f, P> {
                 self.frames.call().end_lending(part);
             }
             // The record has said that the frames are allocated.
-            self.frames.call().fill_and_free(part).or_record_violation();
+            let freed = match is_zero {
+                true => self.frames.free_zeroed(part),
+                false => self.frames.call().fill_and_free(part),
+            };
+            freed.or_record_violation();
             self.frames.count_freed(part.frames());
         }
         Ok(())

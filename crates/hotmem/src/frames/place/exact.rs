@@ -109,7 +109,7 @@ impl<P: Platform> CallContext<'_, P> {
         if frames.len() == PAGEBLOCK_FRAMES {
             self.hand_out(*block);
         } else {
-            self.divide(*block, frames.clone());
+            self.divide(*block, frames.clone(), zeroed.has_all(block.mask()));
             self.set_partial_if_takeable(*block);
         }
         true

@@ -203,7 +203,7 @@ impl<'f, P: Platform> CallContext<'f, P> {
             block.state().set_divided_with_poison();
             return;
         };
-        bitmap.write(0..0, bitmap_frames);
+        bitmap.write(0..0, bitmap_frames, false);
         for frame in poisoned() {
             let (word, bit) = word_and_bit(block.offset_of(frame));
             bitmap.poison(word);

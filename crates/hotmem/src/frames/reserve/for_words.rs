@@ -19,7 +19,7 @@ impl<'f, P: Platform> CallContext<'f, P> {
         let lowest = section.block(owned.trailing_zeros() as usize);
         let Some(block) = lowest.filter(|_| missing_frames != 0) else { return owned };
         #[allow(clippy::cast_possible_truncation, reason = "less than a pageblock")]
-        self.divide(block, 0..missing_frames as usize);
+        self.divide(block, 0..missing_frames as usize, false);
         let taken = PfnRange::with_len(block.range().start(), missing_frames).or_record_violation();
         let taken = taken.unwrap_or(PfnRange::EMPTY);
         self.note_metadata(taken);

@@ -119,11 +119,12 @@ impl<'f, P: Platform> CallContext<'f, P> {
     /// hint, unless the request is restricted.
     pub(super) fn split_for(&self, step: SearchStep, request: &AllocRequest) -> Option<Pfn> {
         self.start_hiding();
-        let (block, _) = self.claim_one(step, request)?;
+        let (block, zeroed) = self.claim_one(step, request)?;
         let first = first_suitable_frame(block, request).unwrap_or(0);
         block.set_grain(request.grain());
         #[allow(clippy::cast_possible_truncation, reason = "small")]
-        self.divide(block, first..first + request.frames as usize);
+        let kept = first..first + request.frames as usize;
+        self.divide(block, kept, zeroed.has_all(block.mask()));
         if request.restricted {
             self.set_partial_if_takeable(block);
             self.set_node_hint(block, step.zone, request);

@@ -38,7 +38,7 @@ impl<P: Platform> CallContext<'_, P> {
         // the words as the other call has left them; Release with its Acquire.
         let section = block.section();
         section.may_have_runs.fetch_and(!block.mask(), Ordering::AcqRel);
-        let has_no_run = bitmap.mark_without_runs();
+        let has_no_run = self.while_marking(block, || bitmap.mark_without_runs());
         mutant!("a pageblock in which a run became free stays hidden" => return);
         if !has_no_run {
             self.show_to_run_searches(block);

@@ -105,7 +105,7 @@ impl<'f, P: Platform> CallContext<'f, P> {
             && let Some(last_block) = block_of_run(whole_blocks).or_record_violation()
         {
             last_block.set_grain(Grain::Frame);
-            self.divide(last_block, 0..frames_of_last);
+            self.divide(last_block, 0..frames_of_last, run.is_zero);
             if request.restricted {
                 self.set_partial_if_takeable(last_block);
             } else {

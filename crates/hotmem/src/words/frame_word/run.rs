@@ -8,7 +8,7 @@ use crate::words::Zone;
 use crate::words::last_change::LastChange;
 use crate::words::run_shape::RunShape;
 use crate::words::word_bits::{
-    ALL_FREE, FreedBits, GROUP_SHIFT, HELD, NO_RUN, WORD_GROUP_FRAMES, offers, offers_bits,
+    ALL_FREE, FreedBits, GROUP_SHIFT, HELD, MARK, WORD_GROUP_FRAMES, offers, offers_bits,
 };
 
 impl FrameWord {
@@ -20,15 +20,11 @@ impl FrameWord {
     pub(in crate::words) fn mark_without_runs(&self) -> bool {
         let mut now = self.0.load(Ordering::Acquire);
         while now & HELD == 0 && now & (now >> 1) & ALL_FREE >> 1 == 0 {
-            if now & NO_RUN != 0 {
+            if now & MARK != 0 {
                 return true;
             }
-            match self.0.compare_exchange_weak(
-                now,
-                now | NO_RUN,
-                Ordering::AcqRel,
-                Ordering::Acquire,
-            ) {
+            match self.0.compare_exchange_weak(now, now | MARK, Ordering::AcqRel, Ordering::Acquire)
+            {
                 Ok(_) => return true,
                 Err(actual) => now = actual,
             }
@@ -36,9 +32,10 @@ impl FrameWord {
         false
     }
 
-    /// Returns whether the word has the mark of [`mark_without_runs`](Self::mark_without_runs).
-    pub(in crate::words) fn is_marked_without_runs(&self) -> bool {
-        self.0.load(Ordering::Acquire) & NO_RUN != 0
+    /// Returns whether the word has a mark. Acquire pairs with the Release of
+    /// [`mark_without_runs`](Self::mark_without_runs).
+    pub(in crate::words) fn is_marked(&self) -> bool {
+        self.0.load(Ordering::Acquire) & MARK != 0
     }
 
     /// Takes the run of `shape` that starts at the first suitable free frame, and returns the number

@@ -5,7 +5,7 @@ use crate::words::Zone::{Kernel, Movable};
 fn word(zone: Zone, free: u64) -> FrameWord {
     let word = FrameWord(AtomicU64::new(0));
     word.init(0);
-    word.write(free);
+    word.write(free, false);
     word.open(zone);
     word
 }
@@ -58,23 +58,23 @@ fn a_guess_does_not_hide_flags() {
 }
 
 #[test]
-fn a_word_is_marked_without_runs_until_a_frame_of_it_is_freed() {
+fn a_word_is_marked_until_a_frame_of_it_is_freed() {
     let word = word(Kernel, 0b1010_0101);
     let last_change = LastChange::new();
-    assert!(word.mark_without_runs() && word.is_marked_without_runs());
+    assert!(word.mark_without_runs() && word.is_marked());
     // Allocations ignore the mark, and leave it.
     let frame = Pfn::new(word.take_frame_of(Kernel, &last_change).unwrap()).unwrap();
-    assert!(word.take(0b0100) && word.is_marked_without_runs());
+    assert!(word.take(0b0100) && word.is_marked());
     // The free that needs no look at the mark refuses the word.
     for _ in 0..2 {
         assert!(word.free_one(frame, &last_change).is_none());
     }
     // A compare-exchange may fail without a reason, so the call may come more than once.
     let mut is_called = false;
-    assert!(word.free(0b0001, || is_called = true).unwrap().cleared_no_run());
-    assert!(is_called && !word.is_marked_without_runs());
+    assert!(word.free(0b0001, || is_called = true).unwrap().cleared_mark());
+    assert!(is_called && !word.is_marked());
     let freed = word.free(0b0010, || panic!("a search has not passed the word"));
-    assert!(!freed.unwrap().cleared_no_run());
+    assert!(!freed.unwrap().cleared_mark());
     assert_eq!(word.bits(), 0b1010_0011);
     assert!(!word.mark_without_runs(), "two neighbouring frames are free");
 }

@@ -36,12 +36,13 @@ fn values_of(words: &[WordPtr; BITMAP_WORDS]) -> [u64; BITMAP_WORDS] {
 fn write_at_random(words: &[WordPtr; BITMAP_WORDS], zone: Zone, rng: &mut fastrand::Rng) {
     for word in words {
         let word = word.get();
-        word.write(match rng.u8(0..16) {
+        let free = match rng.u8(0..16) {
             0..11 => ALL_FREE,
             11..13 => 0,
             13 => mask(rng.usize(0..BITMAP_WORD_BITS)),
             _ => rng.u64(..) & ALL_FREE,
-        });
+        };
+        word.write(free, false);
         match rng.u8(0..64) {
             0 => continue, // stays held
             1 => word.open(if zone == Zone::Kernel { Zone::Movable } else { Zone::Kernel }),
@@ -146,7 +147,7 @@ fn a_long_run_of_which_a_frame_was_taken_meanwhile_is_taken_up_to_its_word() {
             let shape = LongShape::new(frames as u64, 1).unwrap();
             for taken in [0, 1, BITMAP_WORD_BITS - 1, BITMAP_WORD_BITS, frames - 1, frames] {
                 for word in &words {
-                    word.get().write(ALL_FREE);
+                    word.get().write(ALL_FREE, false);
                     word.get().open(zone);
                 }
                 let run = bitmaps.lowest_long_run(0, zone, shape).unwrap();

@@ -1,7 +1,8 @@
 //! Tests which memory is known to be zero after the host has taken it.
 
 use super::*;
-use hotmem::report::Step;
+use hotmem::OneCpu;
+use hotmem_testkit::{BITMAP_WORD_FRAMES, numbers};
 
 const ONE_BLOCK: AllocRequest = AllocRequest::frames(PAGEBLOCK);
 
@@ -73,4 +74,100 @@ fn memory_that_went_offline_and_came_back_is_not_known_to_be_zero() {
         hotplug.online(block, OnlineType::AsBefore, &mut NoHooks).unwrap();
         assert!(!is_zero(frames, within(ONE_BLOCK, block)));
     });
+}
+
+#[test]
+fn all_frames_of_reported_pageblocks_are_zero_once() {
+    with_instance(|frames, _, _| {
+        frames.keep_zero_marks();
+        let first = frames.alloc(AllocRequest::frames(1)).unwrap();
+        report_as_zero(frames);
+        let reported = frames.counts().reported;
+        let mut held = Vec::new();
+        let mut zero = 0;
+        while let Ok((frame, contents)) = frames.alloc_with_contents(AllocRequest::frames(1)) {
+            zero += u64::from(contents == Contents::Filled(0));
+            held.push(frame);
+        }
+        // A division that makes bitmaps may write them to its pageblock, which is then not known to be
+        // zero.
+        assert!((reported - PAGEBLOCK..=reported).contains(&zero), "{zero} of {reported}");
+        drop(held);
+        let again = std::iter::from_fn(|| frames.alloc_with_contents(AllocRequest::frames(1)).ok());
+        let again: Vec<_> = again.collect();
+        assert!(again.iter().all(|(_, contents)| *contents == Contents::Undefined));
+        drop(first);
+    });
+}
+
+#[test]
+fn a_free_makes_only_the_frames_of_its_word_unknown() {
+    with_instance(|frames, _, _| {
+        frames.keep_zero_marks();
+        let here = range(SECTION, PAGEBLOCK);
+        // Makes the bitmaps. A later division that makes them would not know that its frames are zero.
+        drop(frames.alloc(within(AllocRequest::frames(1), here)).unwrap());
+        report_as_zero(frames);
+        let first = frames.alloc(within(AllocRequest::frames(1), here)).unwrap();
+        assert_eq!(first.range().start(), here.start());
+        // Another frame keeps the pageblock divided.
+        let _second = frames.alloc(within(AllocRequest::frames(1), here)).unwrap();
+        drop(first);
+        assert!(!is_zero(frames, within(AllocRequest::frames(1), here)));
+        let rest = here.split_at(pfn(SECTION + BITMAP_WORD_FRAMES)).1;
+        assert!(is_zero(frames, within(AllocRequest::frames(BITMAP_WORD_FRAMES), rest)));
+    });
+}
+
+#[test]
+fn a_search_that_finds_no_run_forgets_what_is_zero() {
+    with_instance(|frames, _, _| {
+        frames.keep_zero_marks();
+        drop(frames.alloc(AllocRequest::frames(1)).unwrap());
+        report_as_zero(frames);
+        let all: Vec<_> =
+            std::iter::from_fn(|| frames.alloc(AllocRequest::frames(1)).ok()).collect();
+        // Every second frame is free: no run. They are dirty.
+        let (free, _held): (Vec<_>, Vec<_>) =
+            all.into_iter().partition(|frame| frame.range().start().number() % 2 == 0);
+        drop(free);
+        assert!(frames.alloc(AllocRequest::frames(2)).is_err());
+        let ask = || frames.alloc_with_contents(AllocRequest::frames(1)).ok();
+        let rest: Vec<_> = std::iter::from_fn(ask).collect();
+        assert!(!rest.is_empty());
+        assert!(rest.iter().all(|(_, contents)| *contents == Contents::Undefined));
+    });
+}
+
+#[test]
+fn pageblocks_that_are_freed_as_zero_are_zero() {
+    with_instance(|frames, _, _| {
+        frames.keep_zero_marks();
+        let run = AllocRequest::frames(2 * PAGEBLOCK);
+        let (allocation, contents) = frames.alloc_with_contents(run).unwrap();
+        assert_eq!(contents, Contents::Undefined);
+        let range = allocation.into_raw();
+        // SAFETY: the frames were allocated above; nobody reads their contents.
+        unsafe { frames.free_zeroed_raw(range) }.unwrap();
+        assert!(is_zero(frames, within(run, range)));
+        // Frames of a divided pageblock are freed, and not known to be zero.
+        let one = frames.alloc(within(AllocRequest::frames(1), range)).unwrap().into_raw();
+        // SAFETY: as above.
+        unsafe { frames.free_zeroed_raw(one) }.unwrap();
+        assert!(!is_zero(frames, within(AllocRequest::frames(1), one)));
+    });
+}
+
+#[test]
+fn zeroed_frames_are_zero_whether_or_not_the_engine_has_to_write_zeroes() {
+    let memory = Memory::new(BOOT_SECTIONS * SECTION);
+    let frames = Frames::new(OneCpu);
+    let ram = [BootRange { start: 0, len: Bytes(BOOT_SECTIONS * SECTION * FRAME_SIZE) }];
+    let _hotplug = hotmem_testkit::start(&frames, memory.direct_map(), &ram).unwrap();
+    let dirty = frames.alloc(AllocRequest::frames(3)).unwrap();
+    numbers(dirty.range()).for_each(|frame| memory.word(frame).store(1, Ordering::Relaxed));
+    let here = within(AllocRequest::frames(3), dirty.range());
+    drop(dirty);
+    let zeroed = frames.alloc_zeroed(here).unwrap();
+    assert!(numbers(zeroed.range()).flat_map(|frame| memory.words(frame)).all(|word| word == 0));
 }
