@@ -235,28 +235,22 @@ impl Section {
         None
     }
 
-    /// Claims `blocks`, which are free in `free_before`, in one attempt, and returns which of them are
-    /// zero. Returns `None` if the value of `free` is no longer `free_before`. Acquire: see
-    /// [`claim_any`](Self::claim_any).
+    /// Claims `blocks`, which are free in `free_before`, in one attempt, and returns whether some of
+    /// them have marks: then the caller must [take the marks](Self::take_marks). Returns `None` if the
+    /// value of `free` is no longer `free_before`. Acquire: see [`claim_any`](Self::claim_any).
     #[inline(always)]
-    pub(crate) fn claim_once(&self, free_before: u64, blocks: u64) -> Option<Zeroed> {
+    pub(crate) fn claim_once(&self, free_before: u64, blocks: u64) -> Option<bool> {
         let remaining = free_before & !blocks;
         self.free
             .compare_exchange(free_before, remaining, Ordering::Acquire, Ordering::Relaxed)
-            .is_ok()
-            .then(|| self.take_marks(blocks))
+            .ok()?;
+        let marked = self.reported.load(Ordering::Relaxed) | self.zeroed.load(Ordering::Relaxed);
+        Some(marked & blocks != 0)
     }
 
     /// Clears the bits in `reported` and `zeroed` of pageblocks that the caller has claimed, and
     /// returns which of them are zero. Relaxed: see [`forget_reported`](Self::forget_reported).
-    #[inline(always)]
-    fn take_marks(&self, claimed: u64) -> Zeroed {
-        let marked = self.reported.load(Ordering::Relaxed) | self.zeroed.load(Ordering::Relaxed);
-        if marked & claimed == 0 { Zeroed::NONE } else { self.take_set_marks(claimed) }
-    }
-
-    #[inline(never)]
-    fn take_set_marks(&self, claimed: u64) -> Zeroed {
+    pub(crate) fn take_marks(&self, claimed: u64) -> Zeroed {
         self.forget_reported(claimed);
         self.forget_zeroed(claimed)
     }

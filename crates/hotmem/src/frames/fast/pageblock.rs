@@ -43,16 +43,15 @@ impl<P: Platform> Frames<P> {
         let unreported = NonZero::new(free & !section.reported.load(Ordering::Relaxed));
         let first = unreported.and_then(|blocks| section.block(blocks.trailing_zeros() as usize));
         let Some(block) = first else { return self.alloc_pageblock_slowly(zone) };
-        let Some(zeroed) = section.claim_once(free_bits, block.mask()) else {
+        let Some(has_marks) = section.claim_once(free_bits, block.mask()) else {
             return self.alloc_pageblock_slowly(zone);
         };
         // As in `suits_or_put_back`: the pageblock may have changed its zone before it was claimed.
         if !is_in_zone(&section, block.mask(), zone) {
             return self.refuse_pageblock(block.start_inlined(), zone);
         }
-        let is_zero = zeroed.has_all(block.mask());
-        if is_zero {
-            return self.hand_out_pageblock(block.start_inlined(), zone, is_zero);
+        if has_marks {
+            return self.hand_out_pageblock(block.start_inlined(), zone);
         }
         let state = block.state().load();
         // Nothing to write: the pageblock was allocated as a whole before, too.
@@ -62,7 +61,7 @@ impl<P: Platform> Frames<P> {
         // Read by the owner, because an earlier owner may have installed bitmaps that record free
         // frames. Bitmaps that are installed from now on record none.
         if !state.is_unused() || !section.bitmaps.is_missing(block.bit()) {
-            return self.hand_out_pageblock(block.start_inlined(), zone, is_zero);
+            return self.hand_out_pageblock(block.start_inlined(), zone);
         }
         block.state().set_whole();
         FrameOrNone::number(block.start_inlined().number())
@@ -81,14 +80,15 @@ impl<P: Platform> Frames<P> {
         allocated(block.start(), zeroed.has_all(block.mask()))
     }
 
-    /// Marks a pageblock as allocated that has a bitmap or a flag, or is zero. The caller must have
-    /// claimed it. If the pageblock is isolated or has poison, allocates another one.
+    /// Marks a pageblock as allocated that has a bitmap, a flag or a mark. The caller must have claimed
+    /// it. If the pageblock is isolated or has poison, allocates another one.
     #[inline(never)]
-    fn hand_out_pageblock(&self, start: Pfn, zone: Zone, is_zero: bool) -> FrameOrNone {
+    fn hand_out_pageblock(&self, start: Pfn, zone: Zone) -> FrameOrNone {
         let Some(block) = self.words.block_of(start).or_record_violation() else {
             return FrameOrNone::NONE;
         };
         let call = self.call();
+        let is_zero = block.section().take_marks(block.mask()).has_all(block.mask());
         if call.take_back_stale(block.section(), block.mask()) == 0 {
             return self.alloc_pageblock_slowly(zone);
         }
@@ -102,6 +102,7 @@ impl<P: Platform> Frames<P> {
     fn refuse_pageblock(&self, start: Pfn, zone: Zone) -> FrameOrNone {
         if let Some(block) = self.words.block_of(start).or_record_violation() {
             let call = self.call();
+            let _ = block.section().take_marks(block.mask());
             let owned = call.take_back_stale(block.section(), block.mask());
             if owned != 0 {
                 call.publish_blocks(block.section(), owned);
