@@ -11,7 +11,8 @@ mod serial;
 
 use core::{arch::asm, arch::x86_64::_rdtsc, fmt, ops::Range, panic::PanicInfo, time::Duration};
 use hotmem_guest::memory_map::MemoryMapEntry;
-use hotmem_guest::pvh::{PhysicalMemory, PvhError, StartInfo};
+use hotmem_guest::loader_table::{PhysicalMemory, TableError};
+use hotmem_guest::pvh::StartInfo;
 
 /// The size of the physical memory that the boot code maps. This memory begins at address 0.
 pub const BOOT_MAPPING_SIZE: u64 = 1 << 30;
@@ -120,7 +121,7 @@ impl Boot {
         unmapped.filter(|ram| !ram.is_empty())
     }
 
-    fn read(start_info: u64) -> Result<Boot, PvhError> {
+    fn read(start_info: u64) -> Result<Boot, TableError> {
         let mut map = [MemoryMapEntry::default(); 16];
         let map = StartInfo::read(&BootMapping, start_info)?.memory_map(&BootMapping, &mut map)?;
         let mut ram = map.iter().filter(|entry| entry.kind == MemoryMapEntry::RAM);
