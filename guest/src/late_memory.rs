@@ -45,8 +45,10 @@ pub fn choose(
         let lower =
             map.iter().filter(|entry| entry.kind == MemoryMapEntry::RAM && entry.addr < below);
         let entry = lower.max_by_key(|entry| entry.addr).ok_or(LateError::TooLarge(size))?;
+        // A range lies within one entry. Where entries overlap, the higher one has the memory.
+        close(&mut ranges, open.take())?;
+        let end = entry.addr.saturating_add(entry.size).min(below);
         below = entry.addr;
-        let end = entry.addr.saturating_add(entry.size);
         for start in (entry.addr.div_ceil(BLOCK)..end / BLOCK).rev().map(|block| block * BLOCK) {
             if missing == 0 {
                 break;
@@ -98,10 +100,10 @@ pub fn write_rest<const N: usize>(
                 && entry.addr <= range.start().phys_addr()
                 && range.start().phys_addr() < entry_end
         };
-        // Late memory lies within entries, and its ranges descend.
+        // The ranges descend. One that begins in this entry may end in another that overlaps it.
         let mut end = entry_end;
         for range in late.iter().filter(is_within) {
-            push(range.end().phys_addr(), end)?;
+            push(range.end().phys_addr().min(end), end)?;
             end = range.start().phys_addr();
         }
         push(entry.addr, end)?;
@@ -190,6 +192,23 @@ mod tests {
     }
 
     #[test]
+    fn late_memory_in_two_adjacent_entries_is_taken_from_both() {
+        // As a device tree lists the memory of two nodes.
+        let map = [ram(0x8000_0000, 16 * MIB), ram(0x8100_0000, 16 * MIB)];
+        let late = [(0x8100_0000, 0x8200_0000), (0x80e0_0000, 0x8100_0000)];
+        assert_eq!(chosen(&map, &[], 18 * MIB), Ok(late.to_vec()));
+        assert_eq!(rest(&map, &[], 18 * MIB), [ram(0x8000_0000, 14 * MIB)]);
+    }
+
+    #[test]
+    fn overlapping_entries_have_late_memory_once() {
+        let map = [ram(0x8000_0000, 16 * MIB), ram(0x8080_0000, 16 * MIB)];
+        let late = [(0x8080_0000, 0x8180_0000), (0x8060_0000, 0x8080_0000)];
+        assert_eq!(chosen(&map, &[], 18 * MIB), Ok(late.to_vec()));
+        assert_eq!(rest(&map, &[], 18 * MIB), [ram(0x8000_0000, 6 * MIB)]);
+    }
+
+    #[test]
     fn memory_in_too_many_pieces_is_refused() {
         let used: Vec<_> = (0..64).map(|n| 0x8000_0000 + n * 4 * MIB).map(|a| (a, a + 1)).collect();
         assert_eq!(chosen(&[RAM], &used, 64 * MIB), Err(LateError::TooManyRanges));
@@ -204,8 +223,10 @@ mod tests {
             used in prop::collection::vec((0u64..64, 1u64..8), 0..4),
             blocks in 1u64..40,
             cut in 0u64..2,
+            gap in 0u64..2,
         ) {
-            let map = [ram(cut * 0x1000, 32 * BLOCK), ram(40 * BLOCK, 24 * BLOCK + cut * 0x1000)];
+            let second = (32 + 8 * gap) * BLOCK + cut * 0x1000;
+            let map = [ram(cut * 0x1000, 32 * BLOCK), ram(second, 24 * BLOCK)];
             let used: Vec<_> = used.into_iter().map(|(at, len)| (at * BLOCK, (at + len) * BLOCK - 1)).collect();
             let Ok(late) = choose(&map, used.iter().copied(), Bytes(blocks * BLOCK)) else {
                 return Ok(());
