@@ -142,12 +142,16 @@ impl<'t> DeviceTree<'t> {
                 })?;
             }
             ("", "cpus") => self.riscv.read_cpus(node)?,
-            ("cpus", "cpu") if node.is_enabled()? && riscv::can_run_kernel(node)? => {
-                self.cpu_count = self.cpu_count.saturating_add(1);
-                // A CPU without room in the list is not started.
-                let id = node.first_range()?.start;
-                let _ = self.cpu_ids.push(id);
+            ("cpus", "cpu") => {
+                let is_usable = node.is_enabled()? && riscv::can_run_kernel(node)?;
+                let id =
+                    is_usable.then(|| node.first_range()).transpose()?.map(|range| range.start);
                 self.riscv.begin_hart(id);
+                if let Some(id) = id {
+                    self.cpu_count = self.cpu_count.saturating_add(1);
+                    // A CPU without room in the list is not started.
+                    let _ = self.cpu_ids.push(id);
+                }
             }
             _ if self.pci.is_none() && node.is_device("pci-host-ecam-generic")? => {
                 self.pci = Some(PciHost::read(node)?);

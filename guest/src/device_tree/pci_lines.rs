@@ -3,12 +3,15 @@
 
 use super::error::TreeError;
 use super::node::{CellReader, Node};
+use super::riscv::Plic;
 use crate::fixed_list::FixedList;
 
 /// The maximal number of entries of a map: four lines for each of 32 devices.
 const MAX_LINES: usize = 128;
 /// The maximal number of interrupt controllers that are known, without those of riscv64's harts.
 const MAX_CONTROLLERS: usize = 16;
+/// The most cells of an interrupt: those of a GIC, with the cell that some GICs have for private interrupts.
+const MAX_INTERRUPT_CELLS: usize = 4;
 /// The interrupts of a GIC that devices share begin with this number (Arm IHI 0069, 2.2).
 const FIRST_SHARED: u32 = 32;
 
@@ -30,11 +33,17 @@ struct ControllerCells {
 }
 
 /// The interrupt controllers of a tree.
-pub(super) struct Controllers(FixedList<ControllerCells, MAX_CONTROLLERS>);
+pub(super) struct Controllers {
+    all: FixedList<ControllerCells, MAX_CONTROLLERS>,
+    /// The phandle of the first GICv3 or PLIC, which the kernel drives.
+    driven: Option<u32>,
+}
 
 impl Controllers {
-    pub(super) const NONE: Self =
-        Controllers(FixedList::empty(ControllerCells { phandle: 0, address: 0, interrupt: 0 }));
+    pub(super) const NONE: Self = Controllers {
+        all: FixedList::empty(ControllerCells { phandle: 0, address: 0, interrupt: 0 }),
+        driven: None,
+    };
 
     /// Adds the node if it is an interrupt controller.
     pub(super) fn add<'t>(&mut self, node: &Node<'t>) -> Result<(), TreeError<'t>> {
@@ -47,7 +56,10 @@ impl Controllers {
         {
             // A controller without `#address-cells` has no address here.
             let address = node.number("#address-cells")?.unwrap_or(0);
-            let _ = self.0.push(ControllerCells { phandle, address, interrupt });
+            let _ = self.all.push(ControllerCells { phandle, address, interrupt });
+            if self.driven.is_none() && (node.is_device("arm,gic-v3")? || Plic::is_at(node)?) {
+                self.driven = Some(phandle);
+            }
         }
         Ok(())
     }
@@ -64,8 +76,9 @@ impl PciLines {
         entries.find(|entry| (entry.0, entry.1) == (address, pin)).map(|&(_, _, number)| number)
     }
 
-    /// Reads the map of a host bridge. A map that leads to an unknown controller, or to interrupts that
-    /// devices do not share, has no more lines.
+    /// Reads the map of a host bridge. Lines that lead to a controller that the kernel does not drive, or
+    /// to an interrupt that devices do not share, are left out. The map ends at an unknown controller,
+    /// because the size of its entry is unknown.
     pub(super) fn read<'t>(
         &mut self,
         node: &Node<'t>,
@@ -85,22 +98,24 @@ impl PciLines {
         while !cells.is_empty() {
             let mut cell = || cells.cell().ok_or(node.malformed(MAP));
             let (address, _, _, pin, phandle) = (cell()?, cell()?, cell()?, cell()?, cell()?);
-            let Some(parent) = controllers.0.iter().find(|parent| parent.phandle == phandle) else {
+            let Some(parent) = controllers.all.iter().find(|parent| parent.phandle == phandle)
+            else {
                 return Ok(());
             };
             (0..parent.address).try_for_each(|_| cell().map(|_| ()))?;
-            let number = match parent.interrupt {
-                // A PLIC has the number, and an APLIC the number and the type.
-                1 => Some(cell()?),
-                2 => Some((cell()?, cell()?).0),
-                // A GIC has the kind, the number and the type; kind 0 is shared.
-                3 => {
-                    let (kind, number, _) = (cell()?, cell()?, cell()?);
-                    number.checked_add(FIRST_SHARED).filter(|_| kind == 0)
-                }
+            let mut interrupt = [0; MAX_INTERRUPT_CELLS];
+            let Some(interrupt) = interrupt.get_mut(..parent.interrupt as usize) else {
+                return Ok(());
+            };
+            interrupt.iter_mut().try_for_each(|value| cell().map(|cell| *value = cell))?;
+            let number = match *interrupt {
+                // A PLIC has the number. A GIC has the kind, the number and the type; kind 0 is shared.
+                [number] => Some(number),
+                [0, number, _] | [0, number, _, _] => number.checked_add(FIRST_SHARED),
                 _ => None,
             };
-            let Some(number) = number else { return Ok(()) };
+            let is_driven = controllers.driven == Some(phandle);
+            let Some(number) = number.filter(|_| is_driven) else { continue };
             let entry = (address & address_mask, pin & pin_mask, number);
             let pushed = self.entries.push(entry);
             pushed.map_err(|full| TreeError::too_many("interrupt lines of PCI", full))?;

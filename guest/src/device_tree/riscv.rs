@@ -39,6 +39,10 @@ pub struct Plic {
 /// The maximal number of harts and of contexts in S-mode that are known. Others are not used.
 const MAX_HARTS: usize = 64;
 const MAX_CONTEXTS: usize = 64;
+// The limits of a PLIC (RISC-V Platform-Level Interrupt Controller Specification 1.0.0, chapter 3). Registers
+// of other kinds follow those of the last source and of the last context.
+const MAX_SOURCE: u32 = 1023;
+const CONTEXT_COUNT: u64 = 15872;
 
 impl Riscv {
     pub(super) const NONE: Self = Riscv {
@@ -65,9 +69,10 @@ impl Riscv {
         Ok(())
     }
 
-    /// Begins a hart. The nodes that follow are its children, up to the next hart.
-    pub(super) fn begin_hart(&mut self, id: u64) {
-        self.hart = Some(id);
+    /// Begins a hart, whose ID is `None` if it cannot run the kernel. The nodes that follow are its
+    /// children, up to the next hart.
+    pub(super) fn begin_hart(&mut self, id: Option<u64>) {
+        self.hart = id;
     }
 
     pub(super) fn is_wanted<'t>(node: &Node<'t>) -> Result<bool, TreeError<'t>> {
@@ -120,13 +125,14 @@ impl Plic {
         (self.registers.len >= offset.checked_add(4)?).then(|| self.registers.start + offset)
     }
 
-    fn is_at<'t>(node: &Node<'t>) -> Result<bool, TreeError<'t>> {
+    pub(super) fn is_at<'t>(node: &Node<'t>) -> Result<bool, TreeError<'t>> {
         Ok(node.is_device("sifive,plic-1.0.0")? || node.is_device("riscv,plic0")?)
     }
 
     fn read<'t>(node: &Node<'t>) -> Result<Self, TreeError<'t>> {
         const CONTEXTS: &str = "interrupts-extended";
-        let sources = node.number("riscv,ndev")?.ok_or(node.malformed("riscv,ndev"))?;
+        let sources = node.number("riscv,ndev")?.filter(|&sources| sources <= MAX_SOURCE);
+        let sources = sources.ok_or(node.malformed("riscv,ndev"))?;
         let mut contexts = FixedList::empty((0, 0));
         let mut cells = CellReader::new(node.property(CONTEXTS)?.unwrap_or_default());
         let mut number = 0u64;
@@ -136,7 +142,8 @@ impl Plic {
             let (Ok(controller), cause) = (u32::try_from(pair.0), pair.1) else {
                 return Err(node.malformed(CONTEXTS));
             };
-            if cause == SUPERVISOR_EXTERNAL {
+            if cause == SUPERVISOR_EXTERNAL && number < CONTEXT_COUNT {
+                // A context without room in the list is not used.
                 let _ = contexts.push((number, controller));
             } else if cause > SUPERVISOR_EXTERNAL + 2 && cause != NO_INTERRUPT {
                 return Err(node.malformed(CONTEXTS));

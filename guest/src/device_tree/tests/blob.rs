@@ -41,6 +41,13 @@ impl Blob {
         self
     }
 
+    /// Adds what `write` writes as the last children of the root.
+    pub(super) fn add_to_root(&mut self, write: impl FnOnce(&mut Self)) {
+        let end = self.parts.pop();
+        write(self);
+        self.parts.extend(end);
+    }
+
     /// Replaces the value of a property that occurs once.
     pub(super) fn replacing(mut self, property: &str, new: &[u8]) -> Self {
         let is_it = |part: &&mut Part| matches!(part, Part::Property(name, _) if name == property);

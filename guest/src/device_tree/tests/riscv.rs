@@ -65,6 +65,49 @@ fn a_context_of_the_plic_is_found_by_the_harts_id_and_its_mode() {
     let words = virt().words();
     let riscv = read(&words).unwrap().riscv;
     assert_eq!([5, 2, 0, 1].map(|hart| riscv.context_of(hart)), [Some(2), Some(4), None, None]);
+    // A PLIC has the registers of 15872 contexts.
+    for (before, expected) in [(15871, Some(15871)), (15872, None)] {
+        let contexts = [&[CONTROLLERS[1], 11].repeat(before), &[CONTROLLERS[1], 9][..]].concat();
+        let words = virt().replacing("interrupts-extended", &cells(&contexts)).words();
+        assert_eq!(read(&words).unwrap().riscv.context_of(5), expected);
+    }
+}
+
+#[test]
+fn a_hart_without_a_controller_does_not_get_that_of_a_hart_that_only_monitors() {
+    let mut blob = Blob::default();
+    blob.begin("").number("#address-cells", 2).number("#size-cells", 2);
+    blob.begin("memory").property("reg", &cells(&[0, 0x8000_0000, 0, 0x1000])).end();
+    blob.begin("cpus").number("#address-cells", 1).number("#size-cells", 0);
+    blob.begin("cpu@1").property("compatible", b"riscv\0").number("reg", 1);
+    blob.property("mmu-type", b"riscv,sv39\0").end();
+    blob.begin("cpu@0").property("compatible", b"riscv\0").number("reg", 0);
+    blob.begin("interrupt-controller").property("compatible", b"riscv,cpu-intc\0");
+    blob.number("phandle", 7).end().end().end();
+    blob.begin("plic").property("compatible", b"riscv,plic0\0").number("riscv,ndev", 1);
+    blob.property("reg", &cells(&[0, 0xc00_0000, 0, 0x60_0000]));
+    blob.property("interrupts-extended", &cells(&[7, 9])).end().end();
+    let words = blob.words();
+    assert_eq!(read(&words).unwrap().riscv.context_of(1), None);
+}
+
+#[test]
+fn pci_lines_of_another_controller_than_the_first_plic_are_not_used() {
+    const OTHER: u32 = 0x21;
+    let other = [0, 0, 0, 1, OTHER, 32];
+    let mixed = [0, 0, 0, 1, PLIC, 32, 0x800, 0, 0, 1, OTHER, 33];
+    for (map, expected) in [(&other[..], [None; 2]), (&mixed, [Some(32), None])] {
+        let mut blob = virt().replacing_in("pci@30000000", "interrupt-map", &cells(map));
+        blob.add_to_root(|blob| {
+            blob.begin("plic@d000000").property("compatible", b"riscv,plic0\0");
+            blob.property("reg", &cells(&[0, 0xd00_0000, 0, 0x60_0000])).number("riscv,ndev", 96);
+            blob.number("phandle", OTHER).property("interrupt-controller", &[]);
+            blob.number("#address-cells", 0).number("#interrupt-cells", 1).end();
+        });
+        let words = blob.words();
+        let lines = read(&words).unwrap().pci_lines;
+        assert_eq!([lines.number(0, 1), lines.number(1, 1)], expected, "{map:x?}");
+    }
 }
 
 #[test]
@@ -115,7 +158,9 @@ fn the_shared_interrupts_of_a_gic_begin_at_32_and_its_other_ones_are_not_used() 
         blob.property("interrupt-map-mask", &cells(&[0, 0, 0, 7]));
         blob.property("interrupt-map", &cells(&[0, 0, 0, 1, 7, 0, 0, kind, 3, 4])).end();
         // The controller follows the node that names it.
-        blob.begin("intc").number("phandle", 7).number("#interrupt-cells", 3);
+        blob.begin("intc").property("compatible", b"arm,gic-v3\0");
+        blob.property("reg", &cells(&[0, 0x800_0000, 0, 0x1_0000, 0, 0x80a_0000, 0, 0x2_0000]));
+        blob.number("phandle", 7).number("#interrupt-cells", 3);
         blob.number("#address-cells", 2).property("interrupt-controller", &[]).end().end();
         let words = blob.words();
         assert_eq!(read(&words).unwrap().pci_lines.number(9, 1), expected);
@@ -128,6 +173,7 @@ fn malformed_properties_are_named() {
         ("plic@c000000", "interrupts-extended", &[0x11][..], "plic"),
         ("plic@c000000", "interrupts-extended", &[0x11, 99], "plic"),
         ("plic@c000000", "riscv,ndev", &[], "plic"),
+        ("plic@c000000", "riscv,ndev", &[1024], "plic"),
         ("plic@c000000", "reg", &[], "plic"),
         ("pci@30000000", "interrupt-map-mask", &[0x1800, 0, 0], "pci"),
         ("pci@30000000", "interrupt-map", &[0, 0, 0, 1, PLIC], "pci"),
