@@ -2,7 +2,18 @@
 //! the whole tree is valid.
 
 use super::error::TreeError;
-use super::node::{Node, walk};
+use super::node::{Node, Range, walk};
+
+/// The size of the page in which the kernel maps a console before it has an address space.
+const PAGE: u64 = 2 << 20;
+/// The end of the addresses that an entry of a page table can have on every architecture.
+const ADDRESS_END: u64 = 1 << 48;
+/// The offset after the last register of a PL011 that the kernel uses.
+const PL011_END: u64 = 0x1c;
+/// The number of the last register of a 16550 that the kernel uses.
+const LAST_16550_REGISTER: u64 = 5;
+/// The largest distance of the registers of a 16550, as the exponent of a power of two.
+const MAX_SHIFT: u32 = 5;
 
 /// The console and the way to end the machine, as far as the tree names them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -47,16 +58,12 @@ impl EarlyDevices {
 
     fn read_node<'t>(&mut self, node: &Node<'t>) -> Result<(), TreeError<'t>> {
         if self.pl011.is_none() && node.is_device("arm,pl011")? {
-            self.pl011 = Some(node.first_range()?.start);
+            let range = node.first_range()?;
+            let is_valid = can_be_mapped(range, PL011_END, 4);
+            self.pl011 = Some(is_valid.then_some(range.start).ok_or(node.malformed("reg"))?);
         }
         if self.ns16550.is_none() && (node.is_device("ns16550a")? || node.is_device("ns16550")?) {
-            let offset = u64::from(node.number("reg-offset")?.unwrap_or(0));
-            let address = node.first_range()?.start.checked_add(offset);
-            self.ns16550 = Some(Ns16550 {
-                address: address.ok_or(node.malformed("reg-offset"))?,
-                shift: node.number("reg-shift")?.unwrap_or(0),
-                width: node.number("reg-io-width")?.unwrap_or(1),
-            });
+            self.ns16550 = Some(Ns16550::read(node)?);
         }
         if node.has_string("compatible", "arm,psci-0.2")? {
             self.power_calls = match node.property("method")? {
@@ -67,4 +74,33 @@ impl EarlyDevices {
         }
         Ok(())
     }
+}
+
+impl Ns16550 {
+    fn read<'t>(node: &Node<'t>) -> Result<Self, TreeError<'t>> {
+        let shift = node.number("reg-shift")?.unwrap_or(0);
+        let width = node.number("reg-io-width")?.unwrap_or(1);
+        if shift > MAX_SHIFT {
+            return Err(node.malformed("reg-shift"));
+        }
+        if !matches!(width, 1 | 4) || width > 1 << shift {
+            return Err(node.malformed("reg-io-width"));
+        }
+        let range = node.first_range()?;
+        let offset = u64::from(node.number("reg-offset")?.unwrap_or(0));
+        let end = (LAST_16550_REGISTER << shift) + u64::from(width);
+        let registers = range.start.checked_add(offset).zip(range.len.checked_sub(offset));
+        let registers = registers.map(|(start, len)| Range { start, len });
+        match registers.filter(|registers| can_be_mapped(*registers, end, width.into())) {
+            Some(Range { start: address, .. }) => Ok(Ns16550 { address, shift, width }),
+            None => Err(node.malformed("reg")),
+        }
+    }
+}
+
+/// Returns whether the first `len` bytes lie in the registers and in one page, and are aligned.
+fn can_be_mapped(registers: Range, len: u64, alignment: u64) -> bool {
+    let Range { start, len: available } = registers;
+    let has_room = len <= available && start % PAGE + len <= PAGE;
+    has_room && start < ADDRESS_END && start.is_multiple_of(alignment)
 }

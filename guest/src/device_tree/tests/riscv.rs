@@ -61,6 +61,38 @@ fn the_machine_of_qemu_is_described() {
 }
 
 #[test]
+fn a_16550_whose_registers_lie_outside_of_its_range_or_are_not_aligned_is_not_used() {
+    let serial = |reg: &[u32], properties: &[(&str, u32)]| {
+        let mut blob = Blob::default();
+        blob.begin("").number("#address-cells", 2).number("#size-cells", 2);
+        blob.begin("serial").property("compatible", b"ns16550a\0").property("reg", &cells(reg));
+        for &(name, value) in properties {
+            blob.number(name, value);
+        }
+        blob.end().end();
+        EarlyDevices::find(&blob.words()).ns16550
+    };
+    let words = [("reg-shift", 2), ("reg-io-width", 4)];
+    let found = Some(Ns16550 { address: 0x1000_0100, shift: 2, width: 4 });
+    assert_eq!(serial(&[0, 0x1000_0100, 0, 0x100], &words), found);
+    for (reg, properties) in [
+        ([0, 0x1000_0000, 0, 5], &[][..]),
+        ([0, 0x1000_0000, 0, 0x100], &[("reg-offset", 0xfb)]),
+        ([0, 0x1000_0000, 0, 0x100], &[("reg-shift", 6)]),
+        ([0, 0x1000_0000, 0, 0x100], &[("reg-shift", 64)]),
+        ([0, 0x1000_0000, 0, 0x100], &[("reg-io-width", 4)]),
+        ([0, 0x1000_0000, 0, 0x100], &[("reg-shift", 2), ("reg-io-width", 8)]),
+        ([0, 0x1000_0001, 0, 0x100], &words),
+        // The registers lie in two pages of 2 MiB.
+        ([0, 0x101f_fffc, 0, 0x100], &[]),
+        // The address has more bits than an entry of a page table.
+        ([0x0100_0000, 0, 0, 0x100], &[]),
+    ] {
+        assert_eq!(serial(&reg, properties), None, "{reg:x?} {properties:?}");
+    }
+}
+
+#[test]
 fn a_context_of_the_plic_is_found_by_the_harts_id_and_its_mode() {
     let words = virt().words();
     let riscv = read(&words).unwrap().riscv;
