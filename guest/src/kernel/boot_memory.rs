@@ -147,9 +147,15 @@ impl LoaderMap<'_> {
     /// Unmaps the memory that must not be mapped, because the boot code has mapped all pages near the
     /// image. Pages with the image or the device tree stay mapped.
     fn unmap_forbidden(&self, space: &mut AddressSpace) -> Result<(), StartError> {
-        for forbidden in self.not_mapped {
-            let range = frames_touched_by(forbidden.addr, forbidden.size);
-            let range = range.map_err(StartError::Map)?;
+        let mapped_parts = |forbidden: &MemoryMapEntry| {
+            let (first, end) = (forbidden.addr, forbidden.addr.saturating_add(forbidden.size));
+            image::mapped().map(|Range { start: low, end: high }| {
+                let start = first.clamp(low, high);
+                (start, end.clamp(start, high) - start)
+            })
+        };
+        for (start, len) in self.not_mapped.iter().flat_map(mapped_parts) {
+            let range = frames_touched_by(start, len).map_err(StartError::Map)?;
             for page in range.chunks(PAGEBLOCK_FRAMES as u64).filter(|page| !page.is_empty()) {
                 if !self.is_in_use(page)? {
                     space.direct_map_mut().unmap(page).map_err(StartError::Unmap)?;

@@ -32,7 +32,7 @@ const UNITS: u64 = 0b11 << 13 | 0b11 << 9;
 // virtual address. No page has to be mapped at its physical address for this.
 global_asm!(
     r#"
-    .attribute arch, "rv64imac_zicsr"
+    .attribute arch, "rv64imac_zicsr_zifencei"
     .section .text.entry, "ax"
     .globl image_start
 image_start:
@@ -199,6 +199,7 @@ map_pages:
     .globl start_other_hart
 start_other_hart:
     mv      s0, a1
+    fence.i                             // this hart has not yet fetched what the loader has written
     enable_translation
     ld      tp, (s0)
     ld      sp, 8(s0)

@@ -55,6 +55,9 @@ fn flush_others(start: usize, bytes: usize) {
         return;
     }
     let all = HartMask::all();
+    // SAFETY: a barrier. The other CPUs must see the changes of page tables before they flush, and the call
+    // does not promise that (privileged specification, 12.2.1).
+    unsafe { asm!("fence rw, rw", options(nostack, preserves_flags)) }
     if let Some(error) = sbi_rt::remote_sfence_vma(all, start, bytes).err() {
         (handlers::get().give_up)(&format_args!("the SBI flushes no TLBs: {error:?}"))
     }

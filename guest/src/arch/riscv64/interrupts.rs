@@ -3,6 +3,7 @@
 use super::cpu_number::boot_hart_id;
 use super::{clock, plic};
 use crate::arch::flat_image::lines;
+use crate::arch::handlers;
 use core::arch::asm;
 use core::convert::Infallible;
 use core::ptr::NonNull;
@@ -112,13 +113,15 @@ pub(crate) fn disable() {
     unsafe { asm!("csrc sstatus, {}", in(reg) INTERRUPTS_ON, options(nostack, preserves_flags)) }
 }
 
-/// Ends the halt of all other CPUs (SBI, chapter "IPI Extension").
+/// Ends the halt of all other CPUs (SBI, chapter "IPI Extension"). Ends the run if the SBI implementation
+/// cannot do so, because a halted CPU has no timer that would end its halt.
 pub(crate) fn interrupt_others() {
-    // A CPU that is not interrupted sees the work at its next interrupt. The fence makes earlier writes
-    // visible to the CPUs that are.
-    // SAFETY: a barrier.
-    unsafe { asm!("fence w, o", options(nostack, preserves_flags)) }
-    let _ = sbi_rt::send_ipi(HartMask::all());
+    // SAFETY: a barrier. The other CPUs must see earlier writes when they are interrupted, by memory or by a
+    // register.
+    unsafe { asm!("fence w, ow", options(nostack, preserves_flags)) }
+    if let Some(error) = sbi_rt::send_ipi(HartMask::all()).err() {
+        (handlers::get().give_up)(&format_args!("the SBI interrupts no harts: {error:?}"))
+    }
 }
 
 /// Ends the interrupt of [`interrupt_others`].
