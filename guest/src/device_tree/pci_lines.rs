@@ -35,8 +35,8 @@ struct ControllerCells {
 /// The interrupt controllers of a tree.
 pub(super) struct Controllers {
     all: FixedList<ControllerCells, MAX_CONTROLLERS>,
-    /// The phandle of the first GICv3 or PLIC, which the kernel drives.
-    driven: Option<u32>,
+    /// The first GICv3 or PLIC, which the kernel drives, by its phandle if it has one.
+    driven: Option<Option<u32>>,
 }
 
 impl Controllers {
@@ -47,19 +47,18 @@ impl Controllers {
 
     /// Adds the node if it is an interrupt controller.
     pub(super) fn add<'t>(&mut self, node: &Node<'t>) -> Result<(), TreeError<'t>> {
+        let phandle = node.number("phandle")?;
+        if self.driven.is_none() && (node.is_device("arm,gic-v3")? || Plic::is_at(node)?) {
+            self.driven = Some(phandle);
+        }
         let is_of_hart = node.has_string("compatible", "riscv,cpu-intc")?;
         if is_of_hart || node.property("interrupt-controller")?.is_none() {
             return Ok(());
         }
-        if let (Some(phandle), Some(interrupt)) =
-            (node.number("phandle")?, node.number("#interrupt-cells")?)
-        {
+        if let (Some(phandle), Some(interrupt)) = (phandle, node.number("#interrupt-cells")?) {
             // A controller without `#address-cells` has no address here.
             let address = node.number("#address-cells")?.unwrap_or(0);
             let _ = self.all.push(ControllerCells { phandle, address, interrupt });
-            if self.driven.is_none() && (node.is_device("arm,gic-v3")? || Plic::is_at(node)?) {
-                self.driven = Some(phandle);
-            }
         }
         Ok(())
     }
@@ -114,7 +113,7 @@ impl PciLines {
                 [0, number, _] | [0, number, _, _] => number.checked_add(FIRST_SHARED),
                 _ => None,
             };
-            let is_driven = controllers.driven == Some(phandle);
+            let is_driven = controllers.driven == Some(Some(phandle));
             let Some(number) = number.filter(|_| is_driven) else { continue };
             let entry = (address & address_mask, pin & pin_mask, number);
             let pushed = self.entries.push(entry);

@@ -143,6 +143,29 @@ fn pci_lines_of_another_controller_than_the_first_plic_are_not_used() {
 }
 
 #[test]
+fn pci_lines_of_the_second_plic_are_not_used_if_nothing_can_name_the_first_one() {
+    let mut blob = Blob::default();
+    blob.begin("").number("#address-cells", 2).number("#size-cells", 2);
+    blob.begin("memory").property("reg", &cells(&[0, 0x8000_0000, 0, 0x1000])).end();
+    for (name, phandle) in [("plic@c000000", None), ("plic@d000000", Some(PLIC))] {
+        blob.begin(name).property("compatible", b"riscv,plic0\0").number("riscv,ndev", 96);
+        blob.property("reg", &cells(&[0, 0xc00_0000, 0, 0x60_0000]));
+        blob.property("interrupt-controller", &[]).number("#interrupt-cells", 1);
+        if let Some(phandle) = phandle {
+            blob.number("phandle", phandle);
+        }
+        blob.end();
+    }
+    blob.begin("pci@30000000").property("compatible", b"pci-host-ecam-generic\0");
+    blob.number("#address-cells", 3).number("#size-cells", 2);
+    blob.property("reg", &cells(&[0, 0x3000_0000, 0, 0x1000_0000])).property("ranges", &[]);
+    blob.property("interrupt-map-mask", &cells(&[0, 0, 0, 7]));
+    blob.property("interrupt-map", &cells(&[0, 0, 0, 1, PLIC, 32])).end().end();
+    let words = blob.words();
+    assert_eq!(read(&words).unwrap().pci_lines.number(0, 1), None);
+}
+
+#[test]
 fn the_registers_of_the_plic_lie_where_its_specification_says_and_not_outside() {
     let words = virt().words();
     let plic = read(&words).unwrap().riscv.plic.unwrap();
