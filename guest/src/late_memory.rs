@@ -227,7 +227,8 @@ mod tests {
         ) {
             let second = (32 + 8 * gap) * BLOCK + cut * 0x1000;
             let map = [ram(cut * 0x1000, 32 * BLOCK), ram(second, 24 * BLOCK)];
-            let used: Vec<_> = used.into_iter().map(|(at, len)| (at * BLOCK, (at + len) * BLOCK - 1)).collect();
+            let bytes = |(at, len)| (at * BLOCK, (at + len) * BLOCK - 1);
+            let used: Vec<_> = used.into_iter().map(bytes).collect();
             let Ok(late) = choose(&map, used.iter().copied(), Bytes(blocks * BLOCK)) else {
                 return Ok(());
             };

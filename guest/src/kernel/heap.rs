@@ -1,8 +1,8 @@
 //! Implements the kernel's heap, whose memory can be removed while it is in use.
 //!
-//! The heap lies in a *window*, a reserved range of virtual addresses. Memory under live objects can be unplugged, because their frames are
-//! migrated while the objects keep their addresses. Memory whose physical address a device knows is
-//! pinned, and is reported if it blocks a removal.
+//! The heap lies in a *window*, a reserved range of virtual addresses. Memory under live objects can be
+//! unplugged, because their frames are migrated while the objects keep their addresses. Memory whose
+//! physical address a device knows is pinned, and is reported if it blocks a removal.
 //!
 //! Only the CPU that boots uses the heap and migrates its pages. It does not use the heap during a
 //! migration, so no access faults.

@@ -117,8 +117,8 @@ start_first_cpu:
     mov     x5, x21
     mov     x6, #{boot_pages}
     bl      map_pages
-    // The direct map of the device tree, perhaps in the same GiB: it lies in two pages. A tree that is in another part of 512
-    // GiB is not mapped, and the kernel cannot read it.
+    // The direct map of the device tree, which lies in two pages, perhaps in the same GiB. A tree in another
+    // part of 512 GiB is not mapped, and the kernel cannot read it.
     mov     x22, xzr
     lsr     x2, x20, #39
     cmp     x2, x21, lsr #39
