@@ -25,6 +25,10 @@ fn main() -> ExitCode {
     match env::var(DEVICE).as_deref() {
         Ok("aborts") => suite(|| process::abort()).main(),
         Ok("exits") => suite(|| process::exit(0)).main(),
+        Ok("aborts as expected") => {
+            let suite = suite(|| process::abort()).expecting("mem/state/unplugged  it aborts");
+            suite.expect("the point exists").main()
+        }
         Ok("hangs") => suite(hang).point_limit(Duration::from_secs(1)).main(),
         _ => {
             fails("aborts", "the device ends the process (signal: 6");
@@ -34,6 +38,8 @@ fn main() -> ExitCode {
                 let (passes, output) = run(device, DOES_NOT);
                 assert!(passes && output.contains("1 passed"), "{device}: {output}");
             }
+            let (passes, output) = run("aborts as expected", NOTIFIES);
+            assert!(passes && output.contains("1 passed"), "{output}");
             ExitCode::SUCCESS
         }
     }
