@@ -18,7 +18,7 @@ use crate::loader_table::{PhysicalMemory, TableError, copy_command_line, u32_at,
 use crate::memory_map::MemoryMapEntry;
 
 /// `XEN_HVM_START_MAGIC_VALUE`.
-const MAGIC: u32 = 0x336e_c578;
+pub(crate) const MAGIC: u32 = 0x336e_c578;
 const START_INFO_BYTES: usize = 56;
 const MAP_ENTRY_BYTES: usize = 24;
 const MODULE_BYTES: usize = 32;

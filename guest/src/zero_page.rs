@@ -8,6 +8,7 @@ mod tests;
 
 use crate::loader_table::{PhysicalMemory, TableError, copy_command_line, u32_at, u64_at};
 use crate::memory_map::MemoryMapEntry;
+use crate::pvh;
 
 const PAGE_BYTES: usize = 4096;
 /// `HdrS`.
@@ -50,7 +51,10 @@ impl<'a> ZeroPage<'a> {
         let out_of_reach = TableError::OutOfReach { table: "boot information", phys_addr };
         memory.bytes(phys_addr, 4).ok_or(out_of_reach)?;
         let page = memory.bytes(phys_addr, PAGE_BYTES);
-        Ok(page.filter(|page| u32_at(page, HEADER) == MAGIC).map(ZeroPage))
+        // The command line or the map of PVH, which may lie behind `start_info`, may have any bytes.
+        let is_zero_page =
+            |page: &&[u8]| u32_at(page, 0) != pvh::MAGIC && u32_at(page, HEADER) == MAGIC;
+        Ok(page.filter(is_zero_page).map(ZeroPage))
     }
 
     /// Returns the physical address of ACPI's root pointer, if the loader passed one.

@@ -86,6 +86,13 @@ fn memory_without_the_header_is_no_zero_page() {
 }
 
 #[test]
+fn tables_of_pvh_with_the_bytes_of_the_header_behind_them_are_no_zero_page() {
+    let mut memory = Arena::sample();
+    memory.put(0, &pvh::MAGIC.to_le_bytes());
+    assert!(ZeroPage::read(&memory, BASE).unwrap().is_none());
+}
+
+#[test]
 fn maps_without_entries_or_with_too_many_are_refused() {
     let mut memory = Arena::sample();
     let too_many = |entries, max| Err(TableError::TooMany { table: "memory map", entries, max });
