@@ -33,6 +33,11 @@ linux_start:
     je 4f
     movl $-1, %ebx                      # above 4 GiB: an address that is refused
 4:  movl $boot_stack_top - {base}, %esp
+    # Paging cannot be turned off with PCIDE, nor WP cleared with CET. (Intel SDM volume 3, 2.5) LA57
+    # cannot change before paging is off.
+    movq %cr4, %rax
+    andl $0x1020, %eax                  # PAE, LA57
+    movq %rax, %cr4
     lgdt boot_gdt_low - {base}
     pushq $16
     pushq $5f - {base}
