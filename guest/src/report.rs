@@ -47,8 +47,8 @@ impl<W: Write> Report<W> {
         let _ = writeln!(self.out, "not ok {} - {description}", self.points);
     }
 
-    /// Writes a test point, of which `lines` makes the lines from its number. A point that is not ok makes the
-    /// run fail.
+    /// Writes a test point, of which `lines` makes the lines from its number. A point that is not ok
+    /// makes the run fail.
     pub fn point<D: fmt::Display>(&mut self, is_ok: bool, lines: impl FnOnce(u32) -> D) {
         self.points += 1;
         if !is_ok {

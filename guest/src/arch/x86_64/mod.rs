@@ -1,5 +1,5 @@
-//! x86-64: entered by PVH in 32-bit mode, or by Linux's boot protocol in 64-bit mode. Interrupts come by 8259s, by messages to the local APIC, or
-//! both.
+//! x86-64: entered by PVH in 32-bit mode, or by Linux's boot protocol in 64-bit mode. Interrupts come by
+//! 8259s, by messages to the local APIC, or both.
 
 mod clock;
 mod console;
