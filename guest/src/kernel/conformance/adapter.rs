@@ -15,8 +15,8 @@ use hotmem_directmap::Caching;
 /// The size of the pages in which memory of the region is mapped.
 const PAGEBLOCK_SIZE: u64 = PAGEBLOCK_FRAMES as u64 * FRAME_SIZE;
 
-/// How long the host has to carry out what a point wants.
-const HOST_LIMIT_US: u64 = 5_000_000;
+/// How long the host has to carry out what a point wants. It is long, because the host may be busy.
+const HOST_LIMIT_US: u64 = 20_000_000;
 
 /// The offsets of `requested_size` (5.15.4) and `num_pages` (5.5.4) in the configuration.
 const REQUESTED_SIZE: u64 = 48;
