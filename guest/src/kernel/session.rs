@@ -83,6 +83,8 @@ pub(crate) struct Session {
     objects: Objects,
     /// The boot memory, until the workload begins to use it.
     unused_boot_memory: Option<PfnRange>,
+    /// The frames below the end of the RAM at boot.
+    boot_memory: PfnRange,
     touch_round: Option<TouchRound>,
     /// The bursts of other CPUs.
     bursts: &'static mut Option<Bursts>,
@@ -156,6 +158,7 @@ impl Session {
             message_target,
             engine,
             objects: Objects::new(options),
+            boot_memory: parameters.boot_memory,
             unused_boot_memory: (options.work != Bytes::ZERO).then_some(parameters.boot_memory),
             touch_round: None,
             bursts: BURSTS.take(),

@@ -37,6 +37,8 @@ pub(crate) struct Adapter<'a> {
     clock: &'a Clock,
     /// RAM for queues and buffers. It stays allocated, because the run ends with the check.
     scratch: PfnRange,
+    /// RAM from boot, which is not the region's.
+    boot_memory: PfnRange,
     /// Whether the host has carried out everything so far.
     host_answers: bool,
 }
@@ -47,10 +49,11 @@ impl<'a> Adapter<'a> {
         registers: DeviceRegisters,
         space: &'a mut AddressSpace,
         clock: &'a Clock,
+        boot_memory: PfnRange,
     ) -> Option<Self> {
         let order = (SCRATCH_BYTES / FRAME_SIZE).next_power_of_two().ilog2();
         let scratch = memory::alloc_order(order)?;
-        Some(Adapter { registers, space, clock, scratch, host_answers: true })
+        Some(Adapter { registers, space, clock, scratch, boot_memory, host_answers: true })
     }
 
     /// Returns the memory behind an address, which must be RAM for buffers or of the device's region.
@@ -62,7 +65,12 @@ impl<'a> Adapter<'a> {
         } else {
             // Other memory is the region's. It is mapped when it is first accessed.
             let block = addr / PAGEBLOCK_SIZE * PAGEBLOCK_SIZE;
-            let len = end.next_multiple_of(PAGEBLOCK_SIZE) - block;
+            let end = end.checked_next_multiple_of(PAGEBLOCK_SIZE).ok_or(Inaccessible)?;
+            let len = end - block;
+            // A device may say that its region lies in the kernel's memory.
+            if block < self.boot_memory.end().phys_addr() {
+                return Err(Inaccessible);
+            }
             return match self.space.map_bytes(block, len, Caching::WriteBack) {
                 // SAFETY: the memory stays mapped, and only the device and the points use it.
                 Ok(start) => Ok((unsafe { Window::new(start, len) }, addr - block)),

@@ -30,7 +30,7 @@ impl Session {
             give_up("there is no such device")
         };
         let space = self.engine.space();
-        let Some(mut adapter) = Adapter::new(registers, space, self.clock) else {
+        let Some(mut adapter) = Adapter::new(registers, space, self.clock, self.boot_memory) else {
             give_up("there is no memory for queues and buffers")
         };
         conformance::run(kind, &mut adapter, self.clock, &mut self.report);
