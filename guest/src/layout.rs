@@ -123,6 +123,9 @@ const fn area(is_of_three_levels: bool, base: u64, bytes: u64) -> Area {
 /// Returns the frames that these bytes touch, or `None` if they do not all have physical addresses.
 #[must_use]
 pub fn frames_touched_by(phys_addr: u64, len: u64) -> Option<PfnRange> {
+    if len == 0 {
+        return Some(PfnRange::EMPTY);
+    }
     let start = phys_addr & !(FRAME_SIZE - 1);
     let end = phys_addr.checked_add(len)?.checked_next_multiple_of(FRAME_SIZE)?;
     PfnRange::from_bytes(start, Bytes(end - start)).ok()
@@ -154,5 +157,12 @@ mod tests {
     fn a_physical_address_lies_at_its_offset_in_the_direct_map() {
         assert_eq!(Layout::FOUR_LEVELS.virt(0x1000).addr(), 0xffff_8000_0000_1000);
         assert_eq!(Layout::THREE_LEVELS.virt(0x8020_0000).addr(), 0xffff_ffc0_8020_0000);
+    }
+
+    #[test]
+    fn no_bytes_touch_no_frames() {
+        assert_eq!(frames_touched_by(0x1234, 0), Some(PfnRange::EMPTY));
+        assert_eq!(frames_touched_by(0x1fff, 2).map(|range| range.frames()), Some(2));
+        assert_eq!(frames_touched_by(u64::MAX, 2), None);
     }
 }
