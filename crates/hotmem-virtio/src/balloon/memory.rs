@@ -91,7 +91,8 @@ pub trait Memory {
 
     /// Returns statistics of the kernel's memory. The driver always sends the statistics that the
     /// first call with any returned, with new values. Until then, the device gets a buffer without any that
-    /// it knows.
+    /// it knows. A kernel should have them at the first call, because a driver must supply the same statistics
+    /// in all buffers (5.5.6.3.1).
     fn statistics(&mut self) -> MemoryStatistics {
         MemoryStatistics::default()
     }
