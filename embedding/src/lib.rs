@@ -10,8 +10,8 @@ mod entry;
 mod serial;
 
 use core::{arch::asm, arch::x86_64::_rdtsc, fmt, ops::Range, panic::PanicInfo, time::Duration};
-use hotmem_guest::memory_map::MemoryMapEntry;
 use hotmem_guest::loader_table::{PhysicalMemory, TableError};
+use hotmem_guest::memory_map::MemoryMapEntry;
 use hotmem_guest::pvh::StartInfo;
 
 /// The size of the physical memory that the boot code maps. This memory begins at address 0.

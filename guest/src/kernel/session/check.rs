@@ -13,8 +13,12 @@ use virtio_drivers::transport::DeviceType;
 use virtio_drivers::transport::pci::bus::DeviceFunctionInfo;
 use virtio_drivers::transport::pci::virtio_device_type;
 
-/// The offset of the register `DeviceID` of virtio-mmio (virtio 1.3, 4.2.2).
+/// The first registers of virtio-mmio (virtio 1.3, 4.2.2): `MagicValue`, `Version` and `DeviceID`.
+const MAGIC_VALUE: u64 = 0;
+const VERSION: u64 = 4;
 const DEVICE_ID: u64 = 8;
+/// The value of `MagicValue`: "virt". A legacy device has another version than 2.
+const VIRT: u32 = 0x7472_6976;
 
 impl Session {
     /// Checks the first device of this kind, in the place of a run with devices.
@@ -52,7 +56,9 @@ impl Session {
             // SAFETY: the VMM has given the address of the registers, which stay mapped, and nothing else
             // uses them.
             let window = unsafe { Window::new(must("virtio-mmio", start), len) };
-            (window.read::<u32>(DEVICE_ID) == id).then_some(DeviceRegisters::Mmio(window))
+            let first_registers =
+                [MAGIC_VALUE, VERSION, DEVICE_ID].map(|offset| window.read::<u32>(offset));
+            (first_registers == [VIRT, 2, id]).then_some(DeviceRegisters::Mmio(window))
         })
     }
 }
