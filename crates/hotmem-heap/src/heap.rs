@@ -7,7 +7,7 @@ use core::alloc::{GlobalAlloc, Layout};
 use core::fmt;
 use core::ptr::{NonNull, null_mut};
 use hotmem::geometry::{FRAME_SIZE, PAGEBLOCK_FRAMES};
-use hotmem::{AllocRequest, Bytes, Frames, PfnRange, Platform};
+use hotmem::{AllocError, AllocRequest, Bytes, Contents, Frames, PfnRange, Platform};
 use hotmem_invariant::OrRecordViolation;
 use hotmem_port::{AllocRetry, LinearMap};
 use lock_api::{Mutex, RawMutex};
@@ -68,6 +68,23 @@ impl<'f, P: Platform, L: RawMutex, const SHARDS: usize> Heap<'f, P, L, SHARDS> {
             Some(class) => self.alloc_small(class),
             None => self.alloc_frames(layout),
         }
+    }
+
+    /// Allocates memory as [`alloc`](Self::alloc) does, of which the first `layout.size()` bytes are zero.
+    /// Writes no zeroes to whole frames that the engine [knows to be
+    /// zero](Frames::alloc_with_contents).
+    ///
+    /// Cost: as for [`alloc`](Self::alloc), and that of writing the zeroes.
+    pub fn alloc_zeroed(&self, layout: Layout) -> Option<NonNull<u8>> {
+        let (memory, contents) = match SizeClass::of(layout) {
+            Some(class) => (self.alloc_small(class)?, Contents::Undefined),
+            None => self.alloc_frames_with_contents(layout)?,
+        };
+        if contents != Contents::Filled(0) {
+            // SAFETY: at least `layout.size()` bytes were allocated.
+            unsafe { memory.write_bytes(0, layout.size()) };
+        }
+        Some(memory)
     }
 
     /// Frees an allocation.
@@ -216,6 +233,17 @@ impl<'f, P: Platform, L: RawMutex, const SHARDS: usize> Heap<'f, P, L, SHARDS> {
         NonNull::new(self.map.pointer(frames.start()))
     }
 
+    /// Allocates whole frames. Also returns what they contain.
+    fn alloc_frames_with_contents(&self, layout: Layout) -> Option<(NonNull<u8>, Contents)> {
+        let (frames, contents) = match self.frames.alloc_with_contents(layout.into()) {
+            Err(AllocError::Busy) => {
+                (self.frames.alloc_retry(layout.into()).ok()?, Contents::Undefined)
+            }
+            result => result.ok()?,
+        };
+        Some((NonNull::new(self.map.pointer(frames.into_raw().start()))?, contents))
+    }
+
     /// Resizes an allocation of whole frames in place. Returns false, and changes nothing, if that
     /// is not possible.
     ///
@@ -262,6 +290,10 @@ unsafe impl<P: Platform, L: RawMutex, const SHARDS: usize> GlobalAlloc for Heap<
         Heap::alloc(self, layout).map_or(null_mut(), NonNull::as_ptr)
     }
 
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        Heap::alloc_zeroed(self, layout).map_or(null_mut(), NonNull::as_ptr)
+    }
+
     #[inline]
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
         if let Some(memory) = NonNull::new(memory) {
@@ -285,6 +317,14 @@ unsafe impl<P: Platform, L: RawMutex, const SHARDS: usize> allocator_api2::alloc
 {
     fn allocate(&self, layout: Layout) -> Result<NonNull<[u8]>, allocator_api2::alloc::AllocError> {
         let memory = Heap::alloc(self, layout).ok_or(allocator_api2::alloc::AllocError)?;
+        Ok(NonNull::slice_from_raw_parts(memory, layout.size()))
+    }
+
+    fn allocate_zeroed(
+        &self,
+        layout: Layout,
+    ) -> Result<NonNull<[u8]>, allocator_api2::alloc::AllocError> {
+        let memory = Heap::alloc_zeroed(self, layout).ok_or(allocator_api2::alloc::AllocError)?;
         Ok(NonNull::slice_from_raw_parts(memory, layout.size()))
     }
 

@@ -1,6 +1,8 @@
 //! Tests the heap against a record of its allocations, from one thread and from several.
 
-use hotmem::{Blocker, BlockerKind, Bytes, Frames, Hooks, Migration, PfnRange, Platform};
+use hotmem::{
+    AllocRequest, Blocker, BlockerKind, Bytes, Frames, Hooks, Migration, PfnRange, Platform,
+};
 use hotmem_heap::Heap;
 use hotmem_port::LinearMap;
 use hotmem_testkit::{Memory, PAGEBLOCK, SECTION, Validated as _, boot, range};
@@ -170,6 +172,64 @@ proptest! {
             objects.into_iter().for_each(|object| object.free(heap));
         });
     }
+}
+
+/// Returns whether the first `bytes` bytes at `memory` all have this value.
+///
+/// # Safety
+/// As many bytes were allocated and written.
+unsafe fn all_bytes_are(memory: NonNull<u8>, bytes: usize, value: u8) -> bool {
+    // SAFETY: by the caller's promise.
+    let contents = unsafe { std::slice::from_raw_parts(memory.as_ptr(), bytes) };
+    contents == vec![value; bytes]
+}
+
+#[test]
+fn zeroed_memory_is_zero_whatever_was_there_before() {
+    with_heap(|heap, _| {
+        for size in [1, 40, 700, 3000, 4096, 5000, 40_000] {
+            let layout = Layout::from_size_align(size, 8).unwrap();
+            for value in [0xa5, 0x5a] {
+                let zeroed = heap.alloc_zeroed(layout).unwrap();
+                // SAFETY: the bytes were allocated with this layout, and are not used after the free.
+                unsafe {
+                    assert!(all_bytes_are(zeroed, size, 0), "{size} bytes");
+                    zeroed.write_bytes(value, size);
+                    heap.free(zeroed, layout);
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn no_zeroes_are_written_to_frames_that_the_engine_knows_to_be_zero() {
+    with_heap(|heap, frames| {
+        frames.keep_zero_marks();
+        let bytes = usize::try_from(PAGEBLOCK * 4096).unwrap();
+        let layout = Layout::from_size_align(bytes, 8).unwrap();
+        let alloc_all = || std::iter::from_fn(|| heap.alloc_zeroed(layout)).collect::<Vec<_>>();
+        // SAFETY: the bytes were allocated with this layout, and are not used after the free.
+        let free = |block: NonNull<u8>| unsafe {
+            block.write_bytes(7, bytes);
+            heap.free(block, layout);
+        };
+        let all = alloc_all();
+        all.iter().copied().for_each(free);
+        let one = frames.alloc(AllocRequest::frames(PAGEBLOCK)).unwrap().into_raw();
+        // SAFETY: the frames were allocated above, and nothing uses them. They are not zero, against the
+        // promise, so that the test sees whether zeroes are written. Nothing relies on their contents.
+        unsafe { frames.free_zeroed_raw(one) }.unwrap();
+        let again = alloc_all();
+        assert_eq!(again.len(), all.len());
+        let holds_only = |block: NonNull<u8>, value| {
+            // SAFETY: the bytes were allocated and written.
+            unsafe { all_bytes_are(block, bytes, value) }
+        };
+        let count = |value| again.iter().filter(|block| holds_only(**block, value)).count();
+        assert_eq!((count(7), count(0)), (1, all.len() - 1));
+        again.into_iter().for_each(free);
+    });
 }
 
 /// Threads send their allocations to other threads, which free them.
