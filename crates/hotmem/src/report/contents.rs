@@ -11,6 +11,8 @@ impl<P: Platform> Frames<P> {
     /// it before the reporter is created, because [`Reporter::new`](super::Reporter::new) compares
     /// these contents with those that the host leaves.
     ///
+    /// No free memory is [known to be zero](Self::keep_zero_marks) any more. Cost: O(sections).
+    ///
     /// # Errors
     /// [`ReporterError::HasReporter`].
     pub fn set_contents(&self, contents: Contents) -> Result<(), ReporterError> {
@@ -18,6 +20,7 @@ impl<P: Platform> Frames<P> {
             return Err(ReporterError::HasReporter);
         }
         self.store_contents(contents);
+        self.words().sections().for_each(|section| section.words().forget_zeroes());
         Ok(())
     }
 }

@@ -274,6 +274,13 @@ impl Section {
         }
     }
 
+    /// Forgets which memory is zero. The marks of bitmap words stay, and no longer mean this.
+    /// Relaxed: no other code allocates or frees meanwhile.
+    pub(crate) fn forget_zeroes(&self) {
+        self.zeroed.store(0, Ordering::Relaxed);
+        self.zero_words.store(0, Ordering::Relaxed);
+    }
+
     /// Returns whether a pageblock is marked as zero: a snapshot.
     pub(crate) fn is_zeroed(&self, block: u64) -> bool {
         self.zeroed.load(Ordering::Relaxed) & block != 0

@@ -171,3 +171,23 @@ fn zeroed_frames_are_zero_whether_or_not_the_engine_has_to_write_zeroes() {
     let zeroed = frames.alloc_zeroed(here).unwrap();
     assert!(numbers(zeroed.range()).flat_map(|frame| memory.words(frame)).all(|word| word == 0));
 }
+
+#[test]
+fn memory_that_the_kernel_fills_later_is_not_known_to_be_zero() {
+    with_instance(|frames, _, _| {
+        frames.keep_zero_marks();
+        report_as_zero(frames);
+        // A division marks the words of its pageblock; the others are free as wholes.
+        let divided = frames.alloc(AllocRequest::frames(1)).unwrap();
+        let around = divided.range().align_outward(PAGEBLOCK);
+        let next_frame = within(AllocRequest::frames(1), around);
+        let poison = Contents::Filled(0xaaaa_aaaa);
+        frames.set_contents(poison).unwrap();
+        assert_eq!(frames.alloc_with_contents(next_frame).unwrap().1, poison);
+        assert_eq!(frames.alloc_with_contents(ONE_BLOCK).unwrap().1, poison);
+        // Nor does it become zero when the kernel stops filling.
+        frames.set_contents(Contents::Undefined).unwrap();
+        assert!(!is_zero(frames, next_frame));
+        assert!(!is_zero(frames, AllocRequest::frames(3 * PAGEBLOCK)));
+    });
+}
