@@ -199,17 +199,16 @@ impl<P: Platform> CallContext<'_, P> {
     }
 
     /// Returns those of `blocks`, which the caller owns, that are zero: those for which `is_zero`
-    /// returns true. Returns none if no marks are kept.
+    /// returns true. Returns none if no marks are kept. Calls `is_zero` for each pageblock also then,
+    /// because it may count them, and the kernel may begin to keep marks between two calls.
     pub(crate) fn zeroed_if(
         &self,
         section: SectionRef<'_>,
         blocks: u64,
         mut is_zero: impl FnMut(Block<'_>) -> bool,
     ) -> Zeroed {
-        if !self.frames.keeps_zero_marks() {
-            return Zeroed::NONE;
-        }
         let zeroed = section.blocks(blocks).filter(|&block| is_zero(block));
-        Zeroed::known(zeroed.fold(0, |zeroed, block| zeroed | block.mask()))
+        let zeroed = zeroed.fold(0, |zeroed, block| zeroed | block.mask());
+        if self.frames.keeps_zero_marks() { Zeroed::known(zeroed) } else { Zeroed::NONE }
     }
 }

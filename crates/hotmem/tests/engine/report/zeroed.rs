@@ -191,3 +191,20 @@ fn memory_that_the_kernel_fills_later_is_not_known_to_be_zero() {
         assert!(!is_zero(frames, AllocRequest::frames(3 * PAGEBLOCK)));
     });
 }
+
+#[test]
+fn each_pageblock_of_a_report_is_asked_for_while_no_marks_are_kept() {
+    with_instance(|frames, _, _| {
+        let mut reporter = eager_reporter(frames);
+        let mut number = 0;
+        while let Step::Ready(batch) = reporter.step(Duration::ZERO) {
+            // A driver counts the pageblocks, because a device says how many it has initialised.
+            reporter.reported_as(batch.unwrap(), |_| {
+                number += 1;
+                Contents::Undefined
+            });
+        }
+        assert_ne!(number, 0);
+        assert_eq!(number, reporter.statistics().reported);
+    });
+}
