@@ -44,6 +44,7 @@ impl<P> Frames<P> {
 
     /// Returns whether [`keep_zero_marks`](Self::keep_zero_marks) was called, and the contents of free
     /// memory are undefined.
+    #[must_use]
     pub fn keeps_zero_marks(&self) -> bool {
         self.keeps_zero_marks.load(Ordering::Relaxed) != 0 && self.contents() == Contents::Undefined
     }

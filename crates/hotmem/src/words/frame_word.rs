@@ -226,7 +226,8 @@ impl FrameWord {
     }
 
     /// Frees the frames of `freed`, a plan with the same `last_change`, if the word has the value that
-    /// the plan is based on. Otherwise returns false, and changes nothing. `SeqCst`: see [`free`](Self::free).
+    /// the plan is based on. Otherwise returns false, and changes nothing. `SeqCst`: see
+    /// [`free`](Self::free).
     #[inline(always)]
     pub(super) fn free_as(&self, freed: FreedBits, last_change: &LastChange) -> bool {
         let (before, after) = freed.change();

@@ -10,7 +10,7 @@
 //! | `ISOLATED` | no frame may be taken: the pageblock is isolated |
 //! | `POISON` | a free must check whether it frees a poisoned frame |
 //! | `MOVABLE` | the zone of the frames, which is written when the word is opened |
-//! | `MARK` | no frame of the word was freed since a call set this bit: either a search, when no two neighbouring frames of the word were free, or a division, when all free frames were zero |
+//! | `MARK` | no frame of the word was freed since a call set this bit: either a search, when no two neighbouring frames of the word were free, or a division, when all frames of the pageblock were zero |
 //! | the group number | the number of the word's group of pageblocks; it never changes |
 //!
 //! The bitmaps of a group of pageblocks lie in one frame of memory. In this directory, *flags* are
@@ -102,8 +102,9 @@ impl FreedBits {
         self.before & (FLAGS | LENT | MARK) == 0
     }
 
-    /// Returns whether the word had neither flags nor a mark, and some of its frames were free before the free. Such a free has nothing to do but to set the bits,
-    /// unless all frames of the word are free after it.
+    /// Returns whether the word had neither flags nor a mark, and some of its frames were free before the
+    /// free. Such a free has nothing to do but to set the bits, unless all frames of the word are free
+    /// after it.
     pub(crate) fn was_partial(self) -> bool {
         self.before & ALL_FREE != 0 && self.before & (FLAGS | MARK) == 0
     }
@@ -118,7 +119,8 @@ impl FreedBits {
         self.before & ALL_FREE == 0
     }
 
-    /// Returns whether the word had neither flags nor a mark, and no frame of the word was free before the free.
+    /// Returns whether the word had neither flags nor a mark, and no frame of the word was free before the
+    /// free.
     pub(crate) fn was_exhausted_unflagged(self) -> bool {
         self.before & (ALL_FREE | FLAGS | MARK) == 0
     }

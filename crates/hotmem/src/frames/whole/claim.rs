@@ -16,9 +16,9 @@ use crate::words::{Block, Class, Search, SectionRef, Zeroed, Zone};
 const MAX_SECTIONS: usize = 8;
 
 impl<'f, P: Platform> CallContext<'f, P> {
-    /// Claims one free pageblock, and returns it and whether it is zero. Tries, in this order: a pageblock that is not reported; this
-    /// CPU's section; the sections that the tree leads to; the sections of other CPUs; a hinted
-    /// pageblock that is divided although all its frames are free.
+    /// Claims one free pageblock, and returns it and whether it is zero. Tries, in this order: a pageblock
+    /// that is not reported; this CPU's section; the sections that the tree leads to; the sections of
+    /// other CPUs; a hinted pageblock that is divided although all its frames are free.
     pub(in crate::frames) fn claim_one(
         &self,
         step: SearchStep,
