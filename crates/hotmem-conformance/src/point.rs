@@ -93,11 +93,19 @@ fn check_transport(
     Ok(driver.finish()?)
 }
 
+// The drivers are large, and a debug build copies them at each move. So that no function takes more stack
+// than a kernel has, one function makes a driver, and another one uses it.
+
 #[inline(never)]
 fn check_memory(check: MemoryCheck, device: &mut dyn Device, clock: Clock<'_>) -> Result<(), Stop> {
-    let mut memory = Memory::start(Driver::new(device, mem::TYPE.id, clock)?)?;
+    let mut memory = start_memory(device, clock)?;
     check(&mut memory)?;
     memory.finish()
+}
+
+#[inline(never)]
+fn start_memory<'a>(device: &'a mut dyn Device, clock: Clock<'a>) -> Result<Memory<'a>, Stop> {
+    Memory::start(Driver::new(device, mem::TYPE.id, clock)?)
 }
 
 #[inline(never)]
@@ -106,9 +114,14 @@ fn check_balloon(
     device: &mut dyn Device,
     clock: Clock<'_>,
 ) -> Result<(), Stop> {
-    let mut balloon = Balloon::start(Driver::new(device, balloon::TYPE.id, clock)?)?;
+    let mut balloon = start_balloon(device, clock)?;
     check(&mut balloon)?;
     balloon.finish()
+}
+
+#[inline(never)]
+fn start_balloon<'a>(device: &'a mut dyn Device, clock: Clock<'a>) -> Result<Balloon<'a>, Stop> {
+    Balloon::start(Driver::new(device, balloon::TYPE.id, clock)?)
 }
 
 impl core::fmt::Display for Requirement {
