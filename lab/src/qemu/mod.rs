@@ -1,11 +1,12 @@
 //! Virtual machines under QEMU, controlled from this process.
 //!
-//! [`Config`] describes a PC with virtio-mem devices, and [`Vm`] is a running machine of any kind. QEMU's standard input is its
-//! monitor (a socket), and its standard output is the guest's serial console (a pipe), so no files
-//! have to be deleted afterwards. QEMU is killed when the `Vm` is dropped or this process ends.
+//! [`Config`] describes a machine with devices of memory, and [`Vm`] is a running machine of any kind.
+//! QEMU's standard input is its monitor (a socket), and its standard output is the guest's serial console
+//! (a pipe), so no files have to be deleted afterwards. QEMU is killed when the `Vm` is dropped or this process ends.
 
 pub mod accel;
 mod boot;
+mod command;
 mod config;
 mod console;
 mod emulator;
