@@ -118,7 +118,8 @@ fn a_device_of_4_tib_in_blocks_of_1_gib_is_resized() {
 /// only the state of memory that it changes.
 ///
 /// An instruction takes one nanosecond of the guest's time, and QEMU answers each request before the
-/// guest's next instruction. So the time that the guest measures has no time of waiting.
+/// guest's next instruction. So the time that the guest measures has no time of waiting, but for what a
+/// busy host adds in rare cases.
 #[test]
 fn instructions_grow_no_faster_than_the_plugged_memory() {
     let instructions = |online: &str, tib: u64| {
@@ -134,14 +135,27 @@ fn instructions_grow_no_faster_than_the_plugged_memory() {
         counts
     };
     for online in ["online_movable", "offline"] {
-        let [small, large] = [4, 8].map(|tib| instructions(online, tib));
-        let counts = ["plug", "unplug"].into_iter().zip(small.into_iter().zip(large));
-        for (change, (small, large)) in counts {
-            assert!(
-                large < small * 9 / 4,
-                "{change}, {online}: {small}, then {large} instructions"
-            );
+        let mut fewest = [[u128::MAX; 2]; 2];
+        let is_linear = |fewest: [[u128; 2]; 2]| {
+            let [small, large] = fewest;
+            small.into_iter().zip(large).all(|(small, large)| large < small * 9 / 4)
+        };
+        // An attempt can only count too many. So if one of three counts few enough, the guest executes no
+        // more.
+        for _ in 0..3 {
+            let counts = [4, 8].map(|tib| instructions(online, tib));
+            fewest = core::array::from_fn(|size| {
+                core::array::from_fn(|change| fewest[size][change].min(counts[size][change]))
+            });
+            if is_linear(fewest) {
+                break;
+            }
         }
+        let [small, large] = fewest;
+        assert!(
+            is_linear(fewest),
+            "{online}: {small:?} (plug, unplug), then {large:?} instructions"
+        );
     }
 }
 
