@@ -1,8 +1,8 @@
 //! Switches from the state in which the loader starts a CPU to EL1 with the MMU on, and calls
-//! the kernel's `kernel_main` or [`other_cpu_main`](super::smp::other_cpu_main).
+//! the kernel's `kernel_main` or [`other_cpu_main`](super::firmware_cpus::other_cpu_main).
 
 use super::image::{BOOT_PAGES, KERNEL_BASE};
-use super::{smp, stack_layout, trap};
+use super::{firmware_cpus, stack_layout, trap};
 use core::arch::global_asm;
 use hotmem_pgtable::aarch64::MAIR;
 
@@ -301,7 +301,7 @@ boot_stack_end:
     stack = const stack_layout::BYTES,
     small_page = const SMALL_PAGE,
     guard_pages = const stack_layout::BYTES / 4096,
-    other_cpu_main = sym smp::other_cpu_main,
+    other_cpu_main = sym firmware_cpus::other_cpu_main,
     vectors = sym trap::exception_vectors,
 );
 

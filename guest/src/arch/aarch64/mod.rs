@@ -5,6 +5,7 @@ mod clock;
 mod console;
 mod cpu_number;
 mod entry;
+mod firmware_cpus;
 mod flush;
 mod gic;
 pub(crate) mod interrupts;
@@ -15,7 +16,6 @@ mod messages;
 pub(crate) mod mmio;
 pub(crate) mod paging;
 mod power;
-mod smp;
 mod trap;
 
 pub(crate) use super::flat_image::{
@@ -24,13 +24,13 @@ pub(crate) use super::flat_image::{
 pub(crate) use clock::{Clock, Stopwatch};
 pub(crate) use console::Console;
 pub(crate) use cpu_number::cpu_number;
+pub(crate) use firmware_cpus::start_others;
 pub(crate) use flush::{FlushAll, answer_flush, flush_all};
 pub(crate) use gic::{open_interrupts, tick_at};
 pub(crate) use its::MessageTarget;
 pub(crate) use layout::LAYOUT;
 pub(crate) use messages::{MESSAGES, Message};
 pub(crate) use power::exit;
-pub(crate) use smp::start_others;
 
 use super::handlers::{self, Handlers};
 

@@ -3,6 +3,7 @@
 
 pub(crate) mod image;
 pub(super) mod lines;
+pub(super) mod smp;
 pub(crate) mod stack_layout;
 mod unsupported;
 

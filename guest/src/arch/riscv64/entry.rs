@@ -1,9 +1,9 @@
 //! Switches from the state in which the SBI implementation starts a hart to the kernel's page tables, and
-//! calls the kernel's `kernel_main` or [`other_cpu_main`](super::smp::other_cpu_main).
+//! calls the kernel's `kernel_main` or [`other_cpu_main`](super::firmware_cpus::other_cpu_main).
 
 use super::image::{BOOT_PAGES, KERNEL_BASE};
 use super::layout::LAYOUT;
-use super::{smp, stack_layout, trap};
+use super::{firmware_cpus, stack_layout, trap};
 use core::arch::global_asm;
 
 /// A page of the kernel's data, as `hotmem-pgtable` writes it: valid, readable, writable, accessed and
@@ -235,7 +235,7 @@ boot_stack_end:
     units = const UNITS,
     stack = const stack_layout::BYTES,
     guard_pages = const stack_layout::BYTES / 4096,
-    other_cpu_main = sym smp::other_cpu_main,
+    other_cpu_main = sym firmware_cpus::other_cpu_main,
 );
 
 // The handlers are part of the image.

@@ -6,6 +6,7 @@ mod clock;
 mod console;
 mod cpu_number;
 mod entry;
+mod firmware_cpus;
 mod flush;
 pub(crate) mod interrupts;
 mod layout;
@@ -13,7 +14,6 @@ pub(crate) mod mmio;
 pub(crate) mod paging;
 mod plic;
 mod power;
-mod smp;
 mod timer;
 mod trap;
 
@@ -23,11 +23,11 @@ pub(crate) use super::flat_image::{
 pub(crate) use clock::{Clock, Stopwatch};
 pub(crate) use console::Console;
 pub(crate) use cpu_number::cpu_number;
+pub(crate) use firmware_cpus::start_others;
 pub(crate) use flush::{FlushAll, answer_flush, flush_all};
 pub(crate) use interrupts::{MESSAGES, Message, MessageTarget, open_interrupts};
 pub(crate) use layout::LAYOUT;
 pub(crate) use power::exit;
-pub(crate) use smp::start_others;
 pub(crate) use timer::tick_at;
 
 use super::handlers::{self, Handlers};
