@@ -1,6 +1,10 @@
 //! Tests of the guest on QEMU's machine for aarch64. `cargo xtask test` skips them, and says so, where
 //! QEMU has no such machine.
 
+use crate::support::{
+    EntropyAnswer, check_that_overflows_are_reported, reason_for_giving_up, wait_for_entropy,
+    wait_for_touched,
+};
 use hotmem::Bytes;
 use hotmem_lab::patience;
 use hotmem_lab::qemu::{Architecture, Balloon, Config, Event, Transport, Vm, image};
@@ -27,12 +31,6 @@ fn start(config: &Config) -> Vm {
     vm
 }
 
-/// Starts the machine, whose guest gives up. Returns the reason that the guest gives.
-fn reason_for_giving_up(config: &Config) -> String {
-    let mut vm = Vm::start(config).unwrap();
-    vm.wait("end", |_| None::<()>).unwrap_err().to_string()
-}
-
 #[test]
 fn memory_is_plugged_used_unplugged_and_plugged_again() {
     let (size, touched) = (Bytes::gib(2), Bytes::mib(64));
@@ -43,11 +41,7 @@ fn memory_is_plugged_used_unplugged_and_plugged_again() {
         assert_eq!(vm.device_size().unwrap(), target);
         assert_eq!(resize.online, config.boot_memory + target);
         if target != Bytes::ZERO {
-            let bytes = |event: &Event| match *event {
-                Event::Touched { bytes, .. } => Some(bytes),
-                _ => None,
-            };
-            assert_eq!(vm.wait("touched memory", bytes).unwrap().0, touched.0);
+            assert_eq!(wait_for_touched(&mut vm), touched);
         }
     }
     vm.request(Bytes::ZERO).unwrap();
@@ -110,13 +104,9 @@ fn interrupts_of(devices: Vec<&'static str>, allowed: &str) -> (String, bool) {
     let config = config(Bytes::ZERO).with_guest_option("interrupts", allowed);
     let config = config.with_guest_option("exit", "size:0");
     let mut vm = Vm::start(&Config { other_device_options: devices, ..config }).unwrap();
-    let answer = |event: &Event| match event {
-        Event::Entropy { interrupts, interrupted, .. } => Some((interrupts.clone(), *interrupted)),
-        _ => None,
-    };
-    let (answer, _) = vm.wait("answer", answer).unwrap();
+    let EntropyAnswer { interrupts, interrupted, .. } = wait_for_entropy(&mut vm);
     vm.finish().unwrap();
-    answer
+    (interrupts, interrupted)
 }
 
 #[test]
@@ -141,11 +131,8 @@ fn a_device_on_mmio_interrupts_by_its_line() {
     let devices = vec!["virtio-rng-device"];
     let config = Config { transport: Transport::Mmio, other_device_options: devices, ..config };
     let mut vm = Vm::start(&config).unwrap();
-    let answer = |event: &Event| match event {
-        Event::Entropy { transport, interrupted, .. } => Some((transport.clone(), *interrupted)),
-        _ => None,
-    };
-    assert_eq!(vm.wait("answer", answer).unwrap().0, ("mmio".into(), true));
+    let answer = wait_for_entropy(&mut vm);
+    assert_eq!((answer.transport.as_str(), answer.interrupted), ("mmio", true));
     vm.finish().unwrap();
 }
 
@@ -173,9 +160,5 @@ fn an_option_that_needs_nmis_is_refused_by_name() {
 
 #[test]
 fn an_overflow_of_a_cpus_stack_ends_the_run_with_that_reason() {
-    let config = Config { cpus: 2, ..config(Bytes::gib(1)) };
-    for cpu in ["first", "other"] {
-        let reason = reason_for_giving_up(&config.clone().with_guest_option("overflow", cpu));
-        assert!(reason.contains("the stack has overflowed"), "{cpu}: {reason}");
-    }
+    check_that_overflows_are_reported(&config(Bytes::gib(1)));
 }

@@ -1,6 +1,6 @@
 //! Tests that the guest or QEMU reports invalid options.
 
-use crate::support::{config, start};
+use crate::support::{check_that_overflows_are_reported, config, start};
 use hotmem::Bytes;
 use hotmem_lab::qemu::{Config, Error, Vm};
 
@@ -26,15 +26,7 @@ fn an_invalid_key_or_value_ends_the_guest_with_an_error_that_names_it() {
 
 #[test]
 fn an_overflow_of_a_cpus_stack_ends_the_run_with_that_reason() {
-    for cpu in ["first", "other"] {
-        let config = Config { cpus: 2, ..config(Bytes::gib(1)) };
-        match error_of(&config.with_guest_option("overflow", cpu)) {
-            Error::BailOut(reason) => {
-                assert!(reason.contains("the stack has overflowed"), "{cpu}: {reason}");
-            }
-            other => panic!("{cpu}: {other}"),
-        }
-    }
+    check_that_overflows_are_reported(&config(Bytes::gib(1)));
 }
 
 #[test]

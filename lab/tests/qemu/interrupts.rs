@@ -1,10 +1,12 @@
 //! Tests that devices interrupt the guest by MSI-X or by their interrupt line, and that an idle
 //! guest halts.
 
-use crate::support::{Machine, config, start, start_with_interrupts, wait_for};
+use crate::support::{
+    EntropyAnswer, Machine, config, start, start_with_interrupts, wait_for, wait_for_entropy,
+};
 use hotmem::Bytes;
 use hotmem_lab::{
-    qemu::{Config, Event, Vm},
+    qemu::{Config, Vm},
     resident::cpu_time,
 };
 use std::{thread, time::Duration};
@@ -70,14 +72,8 @@ fn a_device_with_msix_interrupts_in_the_requested_mode() {
             .with_guest_option("exit", "size:0");
         let mut vm =
             Vm::start(&Config { other_device_options: vec!["virtio-rng-pci"], ..config }).unwrap();
-        let answer = |event: &Event| match event {
-            Event::Entropy { interrupts, interrupted, bytes, .. } => {
-                Some((interrupts.clone(), *interrupted, *bytes))
-            }
-            _ => None,
-        };
-        let (answer, _) = vm.wait("answer", answer).unwrap();
-        assert_eq!(answer, (mode.to_owned(), mode != "poll", 64));
+        let EntropyAnswer { interrupts, interrupted, bytes, .. } = wait_for_entropy(&mut vm);
+        assert_eq!((interrupts.as_str(), interrupted, bytes), (mode, mode != "poll", 64));
         vm.finish().unwrap();
     }
 }

@@ -1,6 +1,6 @@
 //! Tests of virtio devices on MMIO, on QEMU's machine `microvm`.
 
-use crate::support::config;
+use crate::support::{config, wait_for_entropy};
 use hotmem::Bytes;
 use hotmem_lab::qemu::{Config, Event, Transport, Vm};
 
@@ -46,14 +46,8 @@ fn several_devices_have_separate_interrupt_lines() {
         ..microvm(Bytes::gib(4)).with_guest_option("exit", "size:3G")
     };
     let mut vm = Vm::start(&config).unwrap();
-    let answer = |event: &Event| match event {
-        Event::Entropy { transport, interrupted, bytes, .. } => {
-            Some((transport.clone(), *interrupted, *bytes))
-        }
-        _ => None,
-    };
-    let (answer, _) = vm.wait("answer", answer).unwrap();
-    assert_eq!(answer, ("mmio".to_owned(), true, 64));
+    let answer = wait_for_entropy(&mut vm);
+    assert_eq!((answer.transport.as_str(), answer.interrupted, answer.bytes), ("mmio", true, 64));
     vm.resize_device(1, Bytes::gib(4)).unwrap();
     vm.resize_device(0, Bytes::gib(4)).unwrap();
     vm.resize_device(1, Bytes::gib(1)).unwrap();

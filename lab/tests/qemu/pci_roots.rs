@@ -1,7 +1,7 @@
 //! Tests of virtio devices on PCI behind a second root bus, and with features that are not QEMU's
 //! defaults.
 
-use crate::support::config;
+use crate::support::{config, wait_for_entropy};
 use hotmem::Bytes;
 use hotmem_lab::qemu::{Config, Event, Vm};
 
@@ -19,12 +19,8 @@ fn devices_work_behind_a_second_root_bus_and_are_added_there() {
         ..config(Bytes::ZERO).with_guest_option("exit", "size:2M")
     };
     let mut vm = Vm::start(&config).unwrap();
-    let answer = |event: &Event| match event {
-        Event::Entropy { interrupts, interrupted, .. } => Some((interrupts.clone(), *interrupted)),
-        _ => None,
-    };
-    let (answer, _) = vm.wait("answer", answer).unwrap();
-    assert_eq!(answer, ("msix".to_owned(), true));
+    let answer = wait_for_entropy(&mut vm);
+    assert_eq!((answer.interrupts.as_str(), answer.interrupted), ("msix", true));
     vm.monitor_line("object_add memory-backend-ram,id=more,size=1G,reserve=off").unwrap();
     vm.monitor_line("device_add virtio-mem-pci,id=vmem0,memdev=more,bus=spare10").unwrap();
     let added = |event: &Event| matches!(event, Event::Device { .. }).then_some(());
@@ -39,11 +35,8 @@ fn a_device_with_port_notifications_or_without_msix_answers() {
     for kind in ["virtio-rng-pci,modern-pio-notify=on", "virtio-rng-pci,vectors=0"] {
         let config = config(Bytes::ZERO).with_guest_option("exit", "size:0");
         let mut vm = Vm::start(&Config { other_device_options: vec![kind], ..config }).unwrap();
-        let answer = |event: &Event| match *event {
-            Event::Entropy { interrupted, bytes, .. } => Some((interrupted, bytes)),
-            _ => None,
-        };
-        assert_eq!(vm.wait("answer", answer).unwrap().0, (true, 64), "{kind}");
+        let answer = wait_for_entropy(&mut vm);
+        assert_eq!((answer.interrupted, answer.bytes), (true, 64), "{kind}");
         vm.finish().unwrap();
     }
 }

@@ -1,6 +1,10 @@
 //! Tests of the guest on QEMU's machine for riscv64. `cargo xtask test` skips them, and says so, where
 //! QEMU has no such machine. QEMU has no virtio-mem device there.
 
+use crate::support::{
+    EntropyAnswer, check_that_overflows_are_reported, reason_for_giving_up, wait_for_entropy,
+    wait_for_touched,
+};
 use hotmem::Bytes;
 use hotmem_lab::patience;
 use hotmem_lab::qemu::{Architecture, Balloon, Config, Event, Transport, Vm, image};
@@ -15,12 +19,6 @@ static IMAGE: LazyLock<PathBuf> = LazyLock::new(|| {
 /// Returns a machine with 128 MiB of boot memory, and `late` more that the guest adds after boot.
 fn config(late: Bytes) -> Config {
     Config { patience: patience(), ..Config::riscv64(IMAGE.clone(), late) }
-}
-
-/// Starts the machine, whose guest gives up. Returns the reason that the guest gives.
-fn reason_for_giving_up(config: &Config) -> String {
-    let mut vm = Vm::start(config).unwrap();
-    vm.wait("end", |_| None::<()>).unwrap_err().to_string()
 }
 
 #[test]
@@ -44,11 +42,7 @@ fn memory_that_the_engine_was_not_told_of_is_added_used_removed_and_added_again(
         let (changed, _) = vm.wait("change of the memory", change).unwrap();
         assert_eq!(changed, (late.0, (config.boot_memory + present).0));
         if !is_removal {
-            let bytes = |event: &Event| match *event {
-                Event::Touched { bytes, .. } => Some(bytes),
-                _ => None,
-            };
-            assert_eq!(vm.wait("touched memory", bytes).unwrap().0, touched.0);
+            assert_eq!(wait_for_touched(&mut vm), touched);
         }
     }
     vm.finish().unwrap();
@@ -81,13 +75,9 @@ fn freed_memory_is_reported_to_the_balloon() {
 fn interrupts_of(devices: Vec<&'static str>) -> (String, bool) {
     let config = config(Bytes::ZERO).with_guest_option("exit", "size:0");
     let mut vm = Vm::start(&Config { other_device_options: devices, ..config }).unwrap();
-    let answer = |event: &Event| match event {
-        Event::Entropy { interrupts, interrupted, .. } => Some((interrupts.clone(), *interrupted)),
-        _ => None,
-    };
-    let (answer, _) = vm.wait("answer", answer).unwrap();
+    let EntropyAnswer { interrupts, interrupted, .. } = wait_for_entropy(&mut vm);
     vm.finish().unwrap();
-    answer
+    (interrupts, interrupted)
 }
 
 #[test]
@@ -108,11 +98,8 @@ fn a_device_on_mmio_interrupts_by_its_line() {
     let devices = vec!["virtio-rng-device"];
     let config = Config { transport: Transport::Mmio, other_device_options: devices, ..config };
     let mut vm = Vm::start(&config).unwrap();
-    let answer = |event: &Event| match event {
-        Event::Entropy { transport, interrupted, .. } => Some((transport.clone(), *interrupted)),
-        _ => None,
-    };
-    assert_eq!(vm.wait("answer", answer).unwrap().0, ("mmio".into(), true));
+    let answer = wait_for_entropy(&mut vm);
+    assert_eq!((answer.transport.as_str(), answer.interrupted), ("mmio", true));
     vm.finish().unwrap();
 }
 
@@ -135,11 +122,7 @@ fn a_balloon_with_reports_and_hints_is_driven() {
 
 #[test]
 fn an_overflow_of_a_cpus_stack_ends_the_run_with_that_reason() {
-    let config = Config { cpus: 2, ..config(Bytes::mib(128)) };
-    for cpu in ["first", "other"] {
-        let reason = reason_for_giving_up(&config.clone().with_guest_option("overflow", cpu));
-        assert!(reason.contains("the stack has overflowed"), "{cpu}: {reason}");
-    }
+    check_that_overflows_are_reported(&config(Bytes::mib(128)));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use hotmem::Bytes;
 use hotmem_lab::patience;
-use hotmem_lab::qemu::{Config, Event, Resize, Vm, image};
+use hotmem_lab::qemu::{Config, Error, Event, Resize, Vm, image};
 use rand::{RngExt, SeedableRng, rngs::SmallRng};
 use std::{
     ops::{Deref, DerefMut},
@@ -123,5 +123,54 @@ impl Deref for Machine {
 impl DerefMut for Machine {
     fn deref_mut(&mut self) -> &mut Vm {
         &mut self.vm
+    }
+}
+
+/// How the guest got the answer of a device `virtio-rng`, to which it sends one request.
+#[derive(Debug)]
+pub(crate) struct EntropyAnswer {
+    /// `pci` or `mmio`.
+    pub(crate) transport: String,
+    /// The way in which the device was to interrupt: `msix`, `intx` or `poll`.
+    pub(crate) interrupts: String,
+    pub(crate) interrupted: bool,
+    pub(crate) bytes: u64,
+}
+
+/// Waits until a device `virtio-rng` has answered.
+pub(crate) fn wait_for_entropy(vm: &mut Vm) -> EntropyAnswer {
+    let answer = |event: &Event| match event.clone() {
+        Event::Entropy { transport, interrupts, interrupted, bytes, .. } => {
+            Some(EntropyAnswer { transport, interrupts, interrupted, bytes })
+        }
+        _ => None,
+    };
+    vm.wait("answer", answer).unwrap().0
+}
+
+/// Waits until the guest has written to memory. Returns how many bytes.
+pub(crate) fn wait_for_touched(vm: &mut Vm) -> Bytes {
+    let touched = |event: &Event| match *event {
+        Event::Touched { bytes, .. } => Some(Bytes(bytes)),
+        _ => None,
+    };
+    vm.wait("touched memory", touched).unwrap().0
+}
+
+/// Starts a machine whose guest gives up. Returns the reason that the guest gives.
+pub(crate) fn reason_for_giving_up(config: &Config) -> String {
+    let mut vm = Vm::start(config).unwrap();
+    match vm.wait("end", |_| None::<()>).unwrap_err() {
+        Error::BailOut(reason) => reason,
+        other => panic!("{other}"),
+    }
+}
+
+/// Checks that a guest with two CPUs reports an overflow of the stack of either.
+pub(crate) fn check_that_overflows_are_reported(config: &Config) {
+    let config = Config { cpus: 2, ..config.clone() };
+    for cpu in ["first", "other"] {
+        let reason = reason_for_giving_up(&config.clone().with_guest_option("overflow", cpu));
+        assert!(reason.contains("the stack has overflowed"), "{cpu}: {reason}");
     }
 }
