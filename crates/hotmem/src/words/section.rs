@@ -281,9 +281,9 @@ impl Section {
         self.zero_words.store(0, Ordering::Relaxed);
     }
 
-    /// Returns whether a pageblock is marked as zero: a snapshot.
-    pub(crate) fn is_zeroed(&self, block: u64) -> bool {
-        self.zeroed.load(Ordering::Relaxed) & block != 0
+    /// Returns the pageblocks that are marked as zero: a snapshot.
+    pub(crate) fn zeroed_blocks(&self) -> u64 {
+        self.zeroed.load(Ordering::Relaxed)
     }
 
     /// Publishes a pageblock in one attempt, if another pageblock of its zone is free in this

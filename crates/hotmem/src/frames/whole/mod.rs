@@ -9,6 +9,7 @@ mod claim;
 mod claim_runs;
 mod neighbourhood_set;
 mod stale;
+mod unzeroed;
 
 use super::call::CallContext;
 use super::order::SearchStep;

@@ -6,6 +6,7 @@ mod pins;
 mod report_delays;
 mod slow_host;
 mod step_cost;
+mod unzeroed;
 mod which_memory;
 mod zeroed;
 
