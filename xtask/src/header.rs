@@ -1,21 +1,25 @@
 //! `cargo xtask header`, which generates `hotmem.h` from the crate `hotmem-c` by cbindgen.
 //! `cargo xtask lint` fails if the file differs from the generated text.
 
+use crate::files::rust_files;
 use crate::step::root;
+use std::path::Path;
 use std::{fs, io};
 
 /// The sources of public items, in the order of the header.
-const SOURCES: [&str; 9] = [
+const SOURCES: [&str; 10] = [
     "error",
     "diagnose",
     "hooks",
     "instance",
     "frames",
+    "zeroed",
     "control",
     "poison",
     "virtio_mem/mod",
     "balloon/mod",
 ];
+const SOURCE_DIR: &str = "crates/hotmem-c/src";
 const TEMPLATE: &str = "crates/hotmem-c/cbindgen.toml";
 pub(crate) const HEADER: &str = "crates/hotmem-c/include/hotmem.h";
 
@@ -28,8 +32,24 @@ pub(crate) fn write() -> io::Result<()> {
 pub(crate) fn problems() -> io::Result<Vec<String>> {
     let current = fs::read_to_string(root().join(HEADER)).unwrap_or_default();
     let generated = generate().map_err(|error| io::Error::other(format!("{HEADER}: {error}")))?;
-    let problem = format!("{HEADER} differs from its sources: run cargo xtask header");
-    Ok(if generated == current { Vec::new() } else { vec![problem] })
+    let differs = format!("{HEADER} differs from its sources: run cargo xtask header");
+    let mut problems = if generated == current { Vec::new() } else { vec![differs] };
+    problems.extend(unlisted_sources()?);
+    Ok(problems)
+}
+
+/// Returns a problem for each file with C functions that is not among [`SOURCES`].
+fn unlisted_sources() -> io::Result<Vec<String>> {
+    let mut problems = Vec::new();
+    for file in rust_files(&root().join(SOURCE_DIR)) {
+        let name = file.strip_prefix(root().join(SOURCE_DIR)).unwrap_or(&file).with_extension("");
+        let is_listed = SOURCES.iter().any(|source| name == Path::new(source));
+        if !is_listed && fs::read_to_string(&file)?.contains("#[unsafe(no_mangle)]") {
+            let name = name.display();
+            problems.push(format!("{HEADER} has no functions of {name}.rs: add it to SOURCES"));
+        }
+    }
+    Ok(problems)
 }
 
 /// Generates the text of the header.
@@ -37,7 +57,7 @@ fn generate() -> Result<String, String> {
     let config = cbindgen::Config::from_file(root().join(TEMPLATE))?;
     let mut builder = cbindgen::Builder::new().with_config(config);
     for name in SOURCES {
-        let source = format!("crates/hotmem-c/src/{name}.rs");
+        let source = format!("{SOURCE_DIR}/{name}.rs");
         // cbindgen prints a warning for a missing file, and generates the header without it.
         if !root().join(&source).is_file() {
             return Err(format!("the source {source} is missing"));

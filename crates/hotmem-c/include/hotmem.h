@@ -750,6 +750,76 @@ int32_t hotmem_free(struct hotmem *h,
 int32_t hotmem_get_counts(struct hotmem *h,
                           struct hotmem_counts *counts);
 
+// Keeps marks from now on of free memory that is known to be zero, because the kernel has freed it by
+// `hotmem_free_zeroed`, or because the device of a balloon has said so. Call this after
+// `hotmem_boot`. Do not call it if the host is not trusted: what it claims to be zero may contain
+// anything. Context: any.
+//
+// # Errors
+// HOTMEM_EFAULT, HOTMEM_EINVAL.
+//
+// # Safety
+// `h` is NULL or a `struct hotmem`.
+int32_t hotmem_keep_zero_marks(struct hotmem *h);
+
+// Allocates frames as `hotmem_alloc` does, and stores in `is_zero` whether all of them are known to be
+// zero. If they are not, their contents are undefined. Context: any. Never waits.
+//
+// # Errors
+// HOTMEM_ENOMEM, HOTMEM_EFAULT, HOTMEM_EINVAL, HOTMEM_ERANGE. HOTMEM_EBUSY: with HOTMEM_AT, a
+// frame is not free. HOTMEM_EAGAIN: at each of several tries, other CPUs were in the middle of
+// allocations and frees.
+//
+// # Safety
+// `h` is NULL or a `struct hotmem`. `request` is NULL or a request. `paddr` and `is_zero` are NULL or
+// can be written.
+int32_t hotmem_alloc_with_contents(struct hotmem *h,
+                                   const struct hotmem_request *request,
+                                   uint64_t *paddr,
+                                   bool *is_zero);
+
+// Allocates frames as `hotmem_alloc` does, and fills them with zeroes through the direct map, unless
+// they are known to be zero. Context: any. Never waits.
+//
+// # Errors
+// HOTMEM_ENOMEM, HOTMEM_EFAULT, HOTMEM_EINVAL, HOTMEM_ERANGE. HOTMEM_EBUSY: with HOTMEM_AT, a
+// frame is not free. HOTMEM_EAGAIN: at each of several tries, other CPUs were in the middle of
+// allocations and frees.
+//
+// # Safety
+// `h` is NULL or a `struct hotmem`. `request` is NULL or a request. `paddr` is NULL or can be written.
+int32_t hotmem_alloc_zeroed(struct hotmem *h,
+                            const struct hotmem_request *request,
+                            uint64_t *paddr);
+
+// Allocates the lowest free pageblock (2 MiB) that is not known to be zero, so that a kernel that is
+// idle can fill it with zeroes and then free it by `hotmem_free_zeroed`. Memory that the host has
+// taken is left out. Until the kernel frees the pageblock, it is allocated, so another call may find
+// no memory. Context: any. Never waits. Cost: proportional to the memory that was added.
+//
+// # Errors
+// HOTMEM_EFAULT, HOTMEM_EINVAL. HOTMEM_ENOENT: all such memory is known to be zero, or no marks are
+// kept (`hotmem_keep_zero_marks`).
+//
+// # Safety
+// `h` is NULL or a `struct hotmem`. `paddr` is NULL or can be written.
+int32_t hotmem_alloc_unzeroed(struct hotmem *h,
+                              uint64_t *paddr);
+
+// Frees frames as `hotmem_free` does, for a caller that knows that all of them are zero. Whole
+// pageblocks (2 MiB) that were allocated as wholes are then known to be zero. Context: any. Never
+// waits.
+//
+// # Errors
+// HOTMEM_EFAULT, HOTMEM_EINVAL, HOTMEM_ERANGE. HOTMEM_ENOENT: a frame is not allocated.
+// HOTMEM_ENXIO: a frame is not online memory of this instance.
+//
+// # Safety
+// The same as for `hotmem_free`; and all the frames are zero.
+int32_t hotmem_free_zeroed(struct hotmem *h,
+                           uint64_t paddr,
+                           uint64_t frames);
+
 // Announces that memory of this NUMA node may be plugged in the range, which consists of whole
 // pageblocks (2 MiB). A section (128 MiB, aligned to its size) has one node. So a range that begins
 // or ends within a section is refused if memory of another node is announced or present in that

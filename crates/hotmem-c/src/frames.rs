@@ -163,10 +163,7 @@ pub unsafe extern "C" fn hotmem_alloc(
             return Err(Error(HOTMEM_EFAULT));
         }
         // SAFETY: see above.
-        let request = match unsafe { request.as_ref() } {
-            Some(request) => request.decoded()?,
-            None => ONE_FRAME,
-        };
+        let request = unsafe { request_at(request) }?;
         let start = alloc_with_retries(frames, request)?;
         // SAFETY: see above.
         unsafe { paddr.write(start.phys_addr()) };
@@ -175,20 +172,34 @@ pub unsafe extern "C" fn hotmem_alloc(
     code(allocate())
 }
 
-/// Tries an allocation again while its error is [`AllocError::Busy`].
 #[inline(never)]
 fn alloc_with_retries<P: Platform>(
     frames: &Frames<P>,
     request: AllocRequest,
 ) -> Result<Pfn, Error> {
+    Ok(with_retries(|| frames.alloc(request))?.into_raw().start())
+}
+
+/// Tries an allocation again while its error is [`AllocError::Busy`].
+pub(crate) fn with_retries<T>(
+    mut alloc: impl FnMut() -> Result<T, AllocError>,
+) -> Result<T, AllocError> {
     for _ in 0..TRIES {
-        match frames.alloc(request) {
-            Ok(allocation) => return Ok(allocation.into_raw().start()),
+        match alloc() {
             Err(AllocError::Busy) => spin_loop(),
-            Err(error) => return Err(error.into()),
+            result => return result,
         }
     }
-    Err(AllocError::Busy.into())
+    Err(AllocError::Busy)
+}
+
+/// Returns the request at `request`, or that for one frame of kernel memory if the pointer is NULL.
+///
+/// # Safety
+/// `request` is NULL or a request.
+pub(crate) unsafe fn request_at(request: *const hotmem_request) -> Result<AllocRequest, Error> {
+    // SAFETY: the caller guarantees it.
+    unsafe { request.as_ref() }.map_or(Ok(ONE_FRAME), hotmem_request::decoded)
 }
 
 impl hotmem_request {
@@ -357,6 +368,11 @@ fn frame_at(paddr: u64) -> Result<Pfn, u64> {
         return Err(rotated);
     }
     Pfn::new(rotated).ok_or(rotated)
+}
+
+/// Returns the frame that starts at `paddr`.
+pub(crate) fn frame_at_address(paddr: u64) -> Result<Pfn, Error> {
+    frame_at(paddr).map_err(|rotated| Error(bad_address(rotated)))
 }
 
 /// Returns the code for an address at which no frame can start.

@@ -25,6 +25,7 @@ mod platform;
 mod poison;
 mod slot;
 mod virtio_mem;
+mod zeroed;
 
 pub use balloon::{
     HOTMEM_BALLOON_BYTES, HOTMEM_BALLOON_DEVICE_ID, HOTMEM_BALLOON_FAILED, HOTMEM_BALLOON_FEATURES,
@@ -77,4 +78,8 @@ pub use virtio_mem::{
     hotmem_virtio_mem_get_status, hotmem_virtio_mem_init, hotmem_virtio_mem_request,
     hotmem_virtio_mem_reset, hotmem_virtio_mem_status, hotmem_virtio_mem_step,
     hotmem_virtio_mem_withdraw,
+};
+pub use zeroed::{
+    hotmem_alloc_unzeroed, hotmem_alloc_with_contents, hotmem_alloc_zeroed, hotmem_free_zeroed,
+    hotmem_keep_zero_marks,
 };

@@ -345,16 +345,20 @@ impl Caller<'_> {
             request.node = u32::from(self.byte());
         }
         let request: *const hotmem_request = if self.byte() == 0 { null() } else { &request };
-        let mut paddr = 0;
+        let (mut paddr, mut is_zero) = (0, false);
         // SAFETY: `h` is null, not aligned, or points to an instance, `request` is null or points to a
-        // request, and `paddr` is a reference.
+        // request, and `paddr` and `is_zero` are references.
         let code = unsafe {
             if request.is_null() && self.byte().is_multiple_of(2) {
                 let frame = call!(hotmem_alloc_frame(h));
                 paddr = frame.cast_unsigned();
                 i32::from(frame < 0)
             } else {
-                call!(hotmem_alloc(h, request, &mut paddr))
+                match self.byte() % 4 {
+                    0 => call!(hotmem_alloc_zeroed(h, request, &mut paddr)),
+                    1 => call!(hotmem_alloc_with_contents(h, request, &mut paddr, &mut is_zero)),
+                    _ => call!(hotmem_alloc(h, request, &mut paddr)),
+                }
             }
         };
         if code != 0 {

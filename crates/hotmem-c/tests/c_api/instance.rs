@@ -98,13 +98,18 @@ impl Instance {
         unsafe {
             match hotmem_alloc(self.as_ptr(), request, &mut paddr) {
                 0 => {
-                    let start = self.memory.pointer::<u8>().wrapping_add(size(paddr));
+                    let start = self.pointer(paddr);
                     start.write_bytes(0xa5, size(request.frames * 4096));
                     Ok(paddr)
                 }
                 code => Err(code),
             }
         }
+    }
+
+    /// Returns the address at which the direct map has `paddr`.
+    pub(crate) fn pointer(&self, paddr: u64) -> *mut u8 {
+        self.memory.pointer::<u8>().wrapping_add(size(paddr))
     }
 
     pub(crate) fn free(&self, paddr: u64, frames: u64) -> i32 {

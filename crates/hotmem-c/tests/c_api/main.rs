@@ -11,3 +11,4 @@ mod missing_frames;
 mod misuse;
 mod poison;
 mod withdrawal;
+mod zeroed;

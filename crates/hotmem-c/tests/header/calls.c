@@ -59,6 +59,7 @@ int call(void *direct_map, char *text)
 {
     uint64_t paddr = 0, same_state_len = 0;
     uint8_t answer[10] = {0};
+    bool is_zero = false;
 
     hooks.cpu = cpu;
     hooks.map = map;
@@ -76,6 +77,11 @@ int call(void *direct_map, char *text)
         || hotmem_alloc_frame(&instance) < 0
         || hotmem_free_frame(&instance, paddr)
         || hotmem_get_counts(&instance, &counts)
+        || hotmem_keep_zero_marks(&instance)
+        || hotmem_alloc_with_contents(&instance, &frame_request, &paddr, &is_zero)
+        || hotmem_alloc_zeroed(&instance, &frame_request, &paddr)
+        || hotmem_alloc_unzeroed(&instance, &paddr)
+        || hotmem_free_zeroed(&instance, paddr, 512)
         || hotmem_announce(&instance, 0, 0, 0)
         || hotmem_add(&instance, 0, 0)
         || hotmem_online(&instance, 0, 0, HOTMEM_ONLINE_MOVABLE)
