@@ -45,8 +45,6 @@ pub(super) struct Instance {
     /// A bit for each frame that the scenario holds. This is not one of loom's atomics, so it
     /// orders no accesses.
     held: untracked::AtomicU64,
-    /// A bit for each frame that may not be zero.
-    dirty: untracked::AtomicU64,
     /// The number of threads that have been created.
     threads: untracked::AtomicUsize,
     /// The number of frames of RAM.
@@ -133,11 +131,9 @@ impl Instance {
         let mut words = Boxes::default();
         frames.words().announce_model(range(0, len), is_boot, &mut words, Boxes::keep);
         let held = untracked::AtomicU64::new(0);
-        let dirty = untracked::AtomicU64::new(u64::MAX);
         let threads = untracked::AtomicUsize::new(1);
         frames.keep_zero_marks();
-        let instance =
-            Arc::new(Instance { frames, _words: words, memory, held, dirty, threads, len });
+        let instance = Arc::new(Instance { frames, _words: words, memory, held, threads, len });
         for index in 0..sections {
             instance.section(index).present.store(SECTION_MASK, Ordering::Relaxed);
         }
@@ -191,8 +187,7 @@ impl Instance {
     /// Allocates frames, checks that they are zero if the engine says so, and writes to each of them.
     pub(super) fn try_alloc(&self, request: AllocRequest) -> Result<Held, AllocError> {
         let (range, is_zero) = self.frames.alloc_range_with_mark(request)?;
-        let dirty = self.dirty.load(Ordering::Relaxed) & frame_mask(range);
-        assert!(!is_zero || dirty == 0, "{range} is said to be zero, and is not");
+        assert!(!is_zero || self.is_zero(range), "{range} is said to be zero, and is not");
         Ok(self.record_held(range))
     }
 
@@ -200,7 +195,7 @@ impl Instance {
     pub(super) fn alloc_known_zero(&self, request: AllocRequest) -> Held {
         let (range, is_zero) = self.frames.alloc_range_with_mark(request).unwrap();
         assert!(is_zero, "{range} is not known to be zero");
-        assert_eq!(self.dirty.load(Ordering::Relaxed) & frame_mask(range), 0);
+        assert!(self.is_zero(range));
         self.record_held(range)
     }
 
@@ -220,8 +215,16 @@ impl Instance {
 
     /// Makes frames zero that the host has, as their owner: writes to each of them.
     pub(super) fn discard(&self, range: PfnRange) {
-        self.overwrite(range);
-        self.dirty.fetch_and(!frame_mask(range), Ordering::Relaxed);
+        self.memory_of(range).for_each(BitmapFrame::zero);
+    }
+
+    fn is_zero(&self, range: PfnRange) -> bool {
+        self.memory_of(range).all(BitmapFrame::is_zero)
+    }
+
+    fn memory_of(&self, range: PfnRange) -> impl Iterator<Item = &BitmapFrame> {
+        let frames = range.start().number()..range.end().number();
+        frames.map(|pfn| &self.memory[usize::try_from(pfn).unwrap()])
     }
 
     /// Allocates a long run by the fast path, and writes to each of its frames.
@@ -347,10 +350,7 @@ impl Instance {
     }
 
     pub(super) fn overwrite(&self, range: PfnRange) {
-        self.dirty.fetch_or(frame_mask(range), Ordering::Relaxed);
-        for pfn in range.start().number()..range.end().number() {
-            self.memory[usize::try_from(pfn).unwrap()].overwrite();
-        }
+        self.memory_of(range).for_each(BitmapFrame::overwrite);
     }
 
     /// Checks, while no operation is in flight, that the metadata is consistent, that no frame is

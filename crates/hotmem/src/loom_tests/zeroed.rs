@@ -1,7 +1,7 @@
 //! Models memory that is known to be zero. Each allocation of a model checks the engine's answer.
 
 use super::instance::{BLOCK, Held, ONE_BLOCK, ONE_FRAME, range};
-use super::{Instance, model};
+use super::{Instance, large_model, model};
 use crate::frames::AllocRequest;
 use std::sync::Arc;
 
@@ -113,5 +113,16 @@ fn a_zero_pageblock_is_isolated_and_overwritten() {
         let a = instance.try_alloc(ONE_FRAME).ok();
         other_thread.join().unwrap();
         finish(&instance, a.into_iter().chain([second_block]));
+    });
+}
+
+#[test]
+fn first_divisions_of_zero_pageblocks_race() {
+    large_model(|| {
+        let instance = Instance::boot_without_bitmaps(1);
+        assert!(instance.zero_block(0) && instance.zero_block(1));
+        // The CPU that loses has written bitmaps to a frame of its pageblock, which becomes free.
+        instance.race_allocations(ONE_FRAME, 1, ONE_FRAME);
+        instance.check();
     });
 }

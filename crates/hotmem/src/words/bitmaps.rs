@@ -16,6 +16,8 @@ use crate::addr::Pfn;
 #[cfg(not(loom))]
 use crate::geometry::FRAME_SIZE;
 use crate::geometry::{BITMAP_FRAMES, BITMAP_GROUP, BITMAP_WORDS, PAGEBLOCK_FRAMES};
+#[cfg(loom)]
+use crate::sync::untracked;
 use crate::sync::{AtomicPtr, Ordering, fence, mutant};
 use core::ptr::{null_mut, without_provenance_mut};
 
@@ -23,6 +25,10 @@ use core::ptr::{null_mut, without_provenance_mut};
 #[repr(C)]
 pub(crate) struct BitmapFrame {
     bitmaps: [FrameBitmap; BITMAP_GROUP],
+    /// 1 if the frame contains zeroes: for the models, in which each frame of memory has this type.
+    /// This is not one of loom's atomics, so it orders no accesses.
+    #[cfg(loom)]
+    is_zero: untracked::AtomicU64,
 }
 
 #[cfg(not(any(loom, hotmem_geometry = "small")))]
@@ -217,12 +223,15 @@ impl Bitmaps {
 impl BitmapFrame {
     #[cfg(loom)]
     pub(crate) fn new() -> BitmapFrame {
-        BitmapFrame { bitmaps: core::array::from_fn(|_| FrameBitmap::new()) }
+        let bitmaps = core::array::from_fn(|_| FrameBitmap::new());
+        BitmapFrame { bitmaps, is_zero: untracked::AtomicU64::new(0) }
     }
 
     /// Initialises all bitmaps: no frame is free, and all words are held. `start` is the first
     /// frame of the first pageblock. Only for the code that installs the bitmaps.
     pub(crate) fn clear(&self, start: Pfn) {
+        #[cfg(loom)]
+        self.is_zero.store(0, Ordering::Relaxed);
         let starts = (start.number()..).step_by(PAGEBLOCK_FRAMES);
         self.bitmaps.iter().zip(starts).for_each(|(bitmap, start)| bitmap.init(start));
     }
@@ -231,6 +240,20 @@ impl BitmapFrame {
     /// accesses the bitmaps at the same time.
     #[cfg(loom)]
     pub(crate) fn overwrite(&self) {
+        self.is_zero.store(0, Ordering::Relaxed);
         self.bitmaps.iter().for_each(FrameBitmap::overwrite);
+    }
+
+    /// Fills the frame with zeroes, as its owner.
+    #[cfg(loom)]
+    pub(crate) fn zero(&self) {
+        self.overwrite();
+        self.is_zero.store(1, Ordering::Relaxed);
+    }
+
+    /// Returns whether the frame contains zeroes.
+    #[cfg(loom)]
+    pub(crate) fn is_zero(&self) -> bool {
+        self.is_zero.load(Ordering::Relaxed) != 0
     }
 }

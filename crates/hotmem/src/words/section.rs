@@ -209,6 +209,7 @@ impl Section {
                 Ordering::Relaxed,
             ) {
                 Ok(_) => {
+                    mutant!("an isolation keeps the mark that a pageblock is zero" => return claimed);
                     self.forget_zeroed(claimed);
                     return claimed;
                 }

@@ -14,7 +14,7 @@ use crate::addr::Pfn;
 use crate::geometry::{BITMAP_GROUP, PAGEBLOCK_FRAMES, SECTION_PAGEBLOCKS};
 use crate::invariant::OrRecordViolation;
 use crate::platform::Platform;
-use crate::sync::{Ordering, fence};
+use crate::sync::{Ordering, fence, mutant};
 use crate::words::{Block, DirectMap, FrameBitmap, SectionRef};
 use core::ops::Range;
 
@@ -43,6 +43,12 @@ impl<P: Platform> CallContext<'_, P> {
         else {
             return;
         };
+        mutant!("a division forgets that it has written bitmaps to its pageblock" => {
+            let is_zero = self.set_zero_words(block, is_zero);
+            bitmap.write(kept_frames, bitmap_frames, is_zero);
+            block.state().set_divided();
+            return self.open_written(block, bitmap);
+        });
         let is_zero = self.set_zero_words(block, is_zero && is_unwritten);
         bitmap.write(kept_frames, bitmap_frames, is_zero);
         block.state().set_divided();
