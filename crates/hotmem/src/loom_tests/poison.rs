@@ -9,7 +9,7 @@ use crate::frames::Poisoned;
 use crate::range_error::{RangeError, RangeErrorKind};
 
 /// Poisons a frame. Returns `None` if the frame is being allocated or freed.
-fn poison(instance: &Instance, frame: u64) -> Option<Poisoned> {
+pub(super) fn poison(instance: &Instance, frame: u64) -> Option<Poisoned> {
     match instance.hotplug().poison(Pfn::new(frame).unwrap()) {
         Ok(state) => Some(state),
         Err(error) => {
@@ -21,7 +21,7 @@ fn poison(instance: &Instance, frame: u64) -> Option<Poisoned> {
 
 /// Checks, while no operation is in flight, that a frame is poisoned and quarantined, and that all
 /// other frames of the instance are free.
-fn check_quarantined(instance: &Instance, frame: u64) {
+pub(super) fn check_quarantined(instance: &Instance, frame: u64) {
     assert_eq!(poison(instance, frame), Some(Poisoned::Quarantined));
     instance.validate();
     let free = instance.counts().free;

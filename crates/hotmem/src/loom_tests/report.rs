@@ -1,6 +1,7 @@
 //! Models reports that run while other CPUs allocate, free, isolate memory or take it offline.
 
 use super::instance::{BLOCK, Held, LoomPlatform, ONE_BLOCK, ONE_FRAME, SECTION, range};
+use super::poison::{check_quarantined, poison};
 use super::{Instance, large_model, model, model_preemptions};
 use crate::addr::PfnRange;
 use crate::frames::AllocRequest;
@@ -350,5 +351,19 @@ fn the_pageblock_of_a_hint_is_coalesced_while_its_cpu_allocates() {
         instance.check();
         instance.free(second_block);
         instance.check_empty();
+    });
+}
+
+#[test]
+fn the_answer_that_memory_is_zero_races_with_poison_in_it() {
+    model_preemptions(1, || {
+        let instance = Instance::with_reporter(1);
+        let mut reporter = reporter(&instance);
+        let batch = next_batch(&mut reporter).unwrap();
+        discard_batch(&instance, &batch);
+        let other_thread = instance.spawn_on(1, |instance| poison(instance, 1));
+        return_batch(&mut reporter, batch);
+        other_thread.join().unwrap();
+        check_quarantined(&instance, 1);
     });
 }

@@ -8,7 +8,7 @@ use crate::addr::{Pfn, PfnRange};
 use crate::frames::Contents;
 use crate::geometry::mask;
 use crate::platform::Platform;
-use crate::sync::Ordering;
+use crate::sync::{Ordering, mutant};
 use crate::words::{Class, NodeIndex, SectionPart, SectionRef, Zeroed, Zone};
 
 /// The number of claims in one section that may fail, because another CPU was faster, before the
@@ -346,6 +346,9 @@ impl<'f, P: Platform> Reporter<'f, P> {
         if let HostAnswer::Taken { zeroed } = answer {
             // Set the marks before the publish, which makes them visible.
             mark_as_reported(section, without_poison);
+            mutant!("a pageblock that is divided around poison is marked as zero" => {
+                section.mark_zeroed(zeroed.among(returned));
+            });
             section.mark_zeroed(zeroed.among(without_poison));
             self.frames.wakeup().note_withdrawn(returned & !without_poison);
         }
