@@ -96,7 +96,20 @@ fn instructions_lines(steps: &mut Steps, level: &str) -> io::Result<String> {
         }
         lines += "\n";
     }
+    lines += "\n  the caller asks whether the frames are zero; the number of frames is hidden\n";
+    lines += "            not asked             asked      asked, among zero memory\n";
+    for (frames, _) in LENGTHS {
+        let [without, with, among_zero] = asking(frames)?;
+        lines += &format!("{frames:>4}{without:>17.0}{with:>18.0}{among_zero:>18.0}\n");
+    }
     Ok(lines)
+}
+
+/// Returns the instructions of a pair of `frames` frames that does not ask whether they are zero, of one
+/// that does, and of one that does while other memory is known to be zero.
+fn asking(frames: u64) -> io::Result<[f64; 3]> {
+    let of = |kind| instructions_of(frames, &[kind, "divided"]);
+    Ok([of("hidden")?, of("asking")?, of("among-zero")?])
 }
 
 /// Returns the number of instructions of a pair of `frames` frames by the Rust interface.

@@ -1,9 +1,9 @@
 /* Allocates and frees frames repeatedly, by the interface in C or in Rust. The first argument names
    the interface, the second is the number of times: `pair c 1000`, `pair rust 1000`. `pair ccpu
    1000` does the same as `pair c 1000`, with a function for CPU numbers. The interface in Rust may
-   allocate runs: `pair rust 1000 8` allocates 8 frames each time, and `pair rust 1000 8 hidden`
-   hides that number from the compiler; `pair rust 1000 8 aligned` hides the order, and aligns the
-   frames to their size. With the last argument `divided`, a frame and a run stay in use. `cargo xtask pair` counts the instructions. */
+   allocate runs: `pair rust 1000 8` allocates 8 frames each time, and the next argument names the
+   kind of the request, as in `kinds`. With the last argument `divided`, a frame and a run stay in
+   use. `cargo xtask pair` counts the instructions. */
 #include "hotmem.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,8 +12,11 @@
 #define MEMORY (64UL << 20)
 #define PAGEBLOCK (2UL << 20)
 
-int32_t rust_pairs(void *memory, uint64_t len, uint64_t pairs, uint64_t frames, bool is_hidden,
-                   bool is_aligned, bool is_divided);
+/* The kinds of requests, in the order of `Kind` in src/lib.rs. */
+static const char *const kinds[] = { "constant", "hidden", "aligned", "asking", "among-zero" };
+
+int32_t rust_pairs(void *memory, uint64_t len, uint64_t pairs, uint64_t frames, int kind,
+                   bool is_divided);
 
 static struct hotmem machine;
 
@@ -56,12 +59,12 @@ int main(int count, char **arguments)
 
     if (!strcmp(arguments[1], "rust")) {
         uint64_t frames = count > 3 ? strtoull(arguments[3], NULL, 10) : 1;
-        bool is_hidden = count > 4 && !strcmp(arguments[4], "hidden");
-        bool is_aligned = count > 4 && !strcmp(arguments[4], "aligned");
         bool is_divided = !strcmp(arguments[count - 1], "divided");
 
-        return rust_pairs(memory, MEMORY, pairs, frames, is_hidden, is_aligned,
-                          is_divided);
+        for (int kind = 0; kind < 5; kind++)
+            if (!strcmp(count > 4 ? arguments[4] : "constant", kinds[kind]))
+                return rust_pairs(memory, MEMORY, pairs, frames, kind, is_divided);
+        return 4;
     }
     return c_pairs(memory, MEMORY, pairs, !strcmp(arguments[1], "ccpu"));
 }

@@ -5,14 +5,31 @@
 pub use hotmem_c as c;
 
 use core::hint::black_box;
-use hotmem::{AllocRequest, AlwaysMapped, Frames, Hotplug, OneCpu, PfnRange};
+use hotmem::{
+    AllocError, AllocRequest, Allocation, AlwaysMapped, Frames, Hotplug, OneCpu, PfnRange,
+};
 
 static FRAMES: Frames<OneCpu> = Frames::new(OneCpu);
 
+/// What the compiler knows of a request, and what the request asks for.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A constant number of frames.
+    Constant,
+    /// A number of frames that the compiler does not know.
+    Hidden,
+    /// An order that the compiler does not know, aligned to its size.
+    Aligned,
+    /// Like `Hidden`, and the caller asks whether the frames are zero.
+    Asking,
+    /// Like `Asking`, while all other memory is known to be zero.
+    AskingAmongZero,
+}
+
 /// Starts the engine with `memory`, and allocates and frees `frames` frames `pairs` times. If
-/// `is_hidden` is true, the compiler does not know the number of frames. If `is_aligned` is true, it
-/// does not know their order, and they are aligned to their size. If `is_divided` is true, a frame and
-/// a run of two frames stay in use meanwhile, so that pageblocks are divided already.
+/// `is_divided` is true, a frame and a run of two frames stay in use meanwhile, so that pageblocks are
+/// divided already.
 /// Returns 0 on success, and a number that tells which call has failed otherwise.
 ///
 /// # Safety
@@ -24,8 +41,7 @@ pub unsafe extern "C" fn rust_pairs(
     len: u64,
     pairs: u64,
     frames: u64,
-    is_hidden: bool,
-    is_aligned: bool,
+    kind: Kind,
     is_divided: bool,
 ) -> i32 {
     let ram = [(0..len).into()];
@@ -35,18 +51,33 @@ pub unsafe extern "C" fn rust_pairs(
     if hotplug.is_err() {
         return 2;
     }
+    if matches!(kind, Kind::Asking | Kind::AskingAmongZero) {
+        FRAMES.keep_zero_marks();
+    }
+    if kind == Kind::AskingAmongZero {
+        for pageblock in FRAMES.unzeroed_pageblocks() {
+            // SAFETY: the pageblock was allocated, and nobody reads its contents.
+            if unsafe { FRAMES.free_zeroed_raw(pageblock.into_raw()) }.is_err() {
+                return 7;
+            }
+        }
+    }
     let kept = [1, 2].map(|frames| match is_divided {
         true => FRAMES.alloc(AllocRequest::frames(frames)).ok(),
         false => None,
     });
     let constant = |frames| move || AllocRequest::frames(frames);
+    let hidden = || AllocRequest::frames(black_box(frames));
     let result = match frames {
-        _ if is_aligned => {
+        _ if kind == Kind::Aligned => {
             let order = black_box(frames.next_power_of_two().trailing_zeros());
             make_pairs(pairs, || AllocRequest::order(black_box(order)), || black_box(1 << order))
         }
-        _ if is_hidden => {
-            make_pairs(pairs, || AllocRequest::frames(black_box(frames)), || black_box(frames))
+        _ if kind == Kind::Hidden => make_pairs(pairs, hidden, || black_box(frames)),
+        _ if kind != Kind::Constant => {
+            let alloc = || FRAMES.alloc_with_contents(hidden());
+            let ask = || alloc().map(|(allocation, contents)| (allocation, black_box(contents)).0);
+            pairs_of(pairs, ask, || black_box(frames))
         }
         1 => make_pairs(pairs, constant(1), || 1),
         2 => make_pairs(pairs, constant(2), || 2),
@@ -71,8 +102,18 @@ pub unsafe extern "C" fn rust_pairs(
 /// Allocates what `request` returns, and frees as many frames as `frames` returns, `pairs` times.
 #[inline(always)]
 fn make_pairs(pairs: u64, request: impl Fn() -> AllocRequest, frames: impl Fn() -> u64) -> i32 {
+    pairs_of(pairs, || FRAMES.alloc(request()), frames)
+}
+
+/// Allocates by `alloc`, and frees as many frames as `frames` returns, `pairs` times.
+#[inline(always)]
+fn pairs_of(
+    pairs: u64,
+    alloc: impl Fn() -> Result<Allocation<'static, OneCpu>, AllocError>,
+    frames: impl Fn() -> u64,
+) -> i32 {
     for _ in 0..pairs {
-        let Ok(run) = FRAMES.alloc(request()) else { return 3 };
+        let Ok(run) = alloc() else { return 3 };
         // A kernel stores only the number of the first frame, and knows the length itself.
         let start = black_box(run.into_raw().start());
         let Some(run) = PfnRange::with_len(start, frames()) else { return 4 };
