@@ -2,8 +2,8 @@
    the interface, the second is the number of times: `pair c 1000`, `pair rust 1000`. `pair ccpu
    1000` does the same as `pair c 1000`, with a function for CPU numbers. The interface in Rust may
    allocate runs: `pair rust 1000 8` allocates 8 frames each time, and the next argument names the
-   kind of the request, as in `kinds`. With the last argument `divided`, a frame and a run stay in
-   use. `cargo xtask pair` counts the instructions. */
+   kind of the request, and perhaps a question, as in `kinds` and `questions`. With the last argument
+   `divided`, a frame and a run stay in use. `cargo xtask pair` counts the instructions. */
 #include "hotmem.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,11 +12,12 @@
 #define MEMORY (64UL << 20)
 #define PAGEBLOCK (2UL << 20)
 
-/* The kinds of requests, in the order of `Kind` in src/lib.rs. */
-static const char *const kinds[] = { "constant", "hidden", "aligned", "asking", "among-zero" };
+/* The kinds and questions, in the order of `Kind` and `Question` in src/lib.rs. */
+static const char *const kinds[] = { "constant", "hidden", "aligned" };
+static const char *const questions[] = { "", "asking", "asking-among-zero" };
 
 int32_t rust_pairs(void *memory, uint64_t len, uint64_t pairs, uint64_t frames, int kind,
-                   bool is_divided);
+                   int question, bool is_divided);
 
 static struct hotmem machine;
 
@@ -60,11 +61,13 @@ int main(int count, char **arguments)
     if (!strcmp(arguments[1], "rust")) {
         uint64_t frames = count > 3 ? strtoull(arguments[3], NULL, 10) : 1;
         bool is_divided = !strcmp(arguments[count - 1], "divided");
+        int kind = 0, question = 0;
 
-        for (int kind = 0; kind < 5; kind++)
-            if (!strcmp(count > 4 ? arguments[4] : "constant", kinds[kind]))
-                return rust_pairs(memory, MEMORY, pairs, frames, kind, is_divided);
-        return 4;
+        for (int i = 0; i < 3; i++) {
+            kind = count > 4 && !strcmp(arguments[4], kinds[i]) ? i : kind;
+            question = count > 5 && !strcmp(arguments[5], questions[i]) ? i : question;
+        }
+        return rust_pairs(memory, MEMORY, pairs, frames, kind, question, is_divided);
     }
     return c_pairs(memory, MEMORY, pairs, !strcmp(arguments[1], "ccpu"));
 }

@@ -22,6 +22,7 @@
 //!
 //! All are `SeqCst` accesses, so either the division sees the search, or the search clears the bit.
 
+use super::request::Unit;
 use super::{AllocError, AllocRequest, Allocation, CallContext, Contents, Frames};
 use crate::addr::PfnRange;
 use crate::geometry::PAGEBLOCK_FRAMES;
@@ -60,6 +61,7 @@ impl<P: Platform> Frames<P> {
     ///
     /// # Errors
     /// [`AllocError`]; nothing has changed then.
+    #[inline(always)]
     pub fn alloc_with_contents(
         &self,
         request: AllocRequest,
@@ -126,7 +128,50 @@ impl<P: Platform> Frames<P> {
     }
 
     /// Allocates `request`. Also returns whether all frames are known to be zero.
+    ///
+    /// Frames that a fast path has taken are zero only if their word has a mark. The CPU remembers the
+    /// word, so this is known without a look-up.
+    #[inline(always)]
     pub(crate) fn alloc_range_with_mark(
+        &self,
+        request: AllocRequest,
+    ) -> Result<(PfnRange, bool), AllocError> {
+        let zone = request.zones()[0];
+        let (start, may_be_zero) = match request.unrestricted_unit() {
+            Some(Unit::Frame) => (self.alloc_frame(zone), self.last_word_has_mark()),
+            Some(Unit::Run(shape)) => (self.alloc_run(zone, shape), self.last_word_has_mark()),
+            Some(Unit::LongRun(shape)) => {
+                (self.alloc_long_run(zone, shape), self.cpu_inlined().last_run.is_in_marked_word())
+            }
+            Some(Unit::Pageblock) => match self.alloc_pageblock(zone) {
+                Some((start, is_zero)) => (Some(start), is_zero),
+                None => (None, false),
+            },
+            None => (None, false),
+        };
+        let range = start.and_then(|start| PfnRange::with_len(start, request.frames));
+        let Some(range) = range else { return self.alloc_slowly_with_mark(request) };
+        Ok((range, may_be_zero && self.is_marked(range)))
+    }
+
+    /// Returns whether frames that a fast path has just allocated are known to be zero. Pageblocks are,
+    /// because a claim has returned their mark.
+    #[cold]
+    #[inline(never)]
+    fn is_marked(&self, range: PfnRange) -> bool {
+        range.frames() >= PAGEBLOCK_FRAMES as u64 || self.has_zero_marks(range)
+    }
+
+    /// Returns whether the word from which this CPU has taken its last frames probably has a mark. A
+    /// wrong answer only loses what is known.
+    #[inline(always)]
+    fn last_word_has_mark(&self) -> bool {
+        self.cpu_inlined().last_change.is_of_marked_word()
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn alloc_slowly_with_mark(
         &self,
         request: AllocRequest,
     ) -> Result<(PfnRange, bool), AllocError> {

@@ -10,6 +10,7 @@
 //! Loom does not see these accesses, so it would not try every order of them when two threads share
 //! a CPU. In a model there are no guesses, and each change reads the word.
 
+use super::word_bits::MARK;
 use crate::sync::{Ordering, untracked};
 
 /// The word that a CPU changed last, and the value that the word had then.
@@ -48,6 +49,13 @@ impl LastChange {
     #[inline(always)]
     pub(super) fn set_value(&self, value: u64) {
         self.value.store(value, Ordering::Relaxed);
+    }
+
+    /// Returns whether the word that the CPU changed last probably has a mark. In a model, any word may
+    /// have one.
+    #[inline(always)]
+    pub(crate) fn is_of_marked_word(&self) -> bool {
+        cfg!(loom) || self.value.load(Ordering::Relaxed) & MARK != 0
     }
 
     /// Forgets the word, so that the next change reads its word.

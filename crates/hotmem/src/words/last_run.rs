@@ -92,6 +92,15 @@ impl LastRun {
         self.remember(key_of(hint, shape.to_bits()), run.word());
     }
 
+    /// Returns whether the remembered word, in which the last long run begins, probably has a mark. In a
+    /// model, any word may have one.
+    #[inline(always)]
+    pub(crate) fn is_in_marked_word(&self) -> bool {
+        // Acquire: as in `word_for`. The word is null until the CPU has allocated a run.
+        let word = self.word.load(Ordering::Acquire);
+        cfg!(loom) || !word.is_null() && WordPtr(word).is_marked()
+    }
+
     fn remember(&self, key: u64, word: WordPtr) {
         if !cfg!(loom) {
             // Release, here and in `note_freed`, pairs with the Acquire in `word_for`, by another CPU

@@ -6,12 +6,12 @@ pub use hotmem_c as c;
 
 use core::hint::black_box;
 use hotmem::{
-    AllocError, AllocRequest, Allocation, AlwaysMapped, Frames, Hotplug, OneCpu, PfnRange,
+    AllocError, AllocRequest, Allocation, AlwaysMapped, Contents, Frames, Hotplug, OneCpu, PfnRange,
 };
 
 static FRAMES: Frames<OneCpu> = Frames::new(OneCpu);
 
-/// What the compiler knows of a request, and what the request asks for.
+/// What the compiler knows of a request.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
@@ -21,10 +21,18 @@ pub enum Kind {
     Hidden,
     /// An order that the compiler does not know, aligned to its size.
     Aligned,
-    /// Like `Hidden`, and the caller asks whether the frames are zero.
-    Asking,
-    /// Like `Asking`, while all other memory is known to be zero.
-    AskingAmongZero,
+}
+
+/// Whether the caller asks if the frames are zero.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Question {
+    /// The caller does not ask.
+    None,
+    /// The caller asks, and no memory is known to be zero.
+    NothingIsZero,
+    /// The caller asks, and all memory is known to be zero that was never allocated.
+    UnusedIsZero,
 }
 
 /// Starts the engine with `memory`, and allocates and frees `frames` frames `pairs` times. If
@@ -42,6 +50,7 @@ pub unsafe extern "C" fn rust_pairs(
     pairs: u64,
     frames: u64,
     kind: Kind,
+    question: Question,
     is_divided: bool,
 ) -> i32 {
     let ram = [(0..len).into()];
@@ -51,10 +60,10 @@ pub unsafe extern "C" fn rust_pairs(
     if hotplug.is_err() {
         return 2;
     }
-    if matches!(kind, Kind::Asking | Kind::AskingAmongZero) {
+    if question != Question::None {
         FRAMES.keep_zero_marks();
     }
-    if kind == Kind::AskingAmongZero {
+    if question == Question::UnusedIsZero {
         for pageblock in FRAMES.unzeroed_pageblocks() {
             // SAFETY: the pageblock was allocated, and nobody reads its contents.
             if unsafe { FRAMES.free_zeroed_raw(pageblock.into_raw()) }.is_err() {
@@ -66,18 +75,41 @@ pub unsafe extern "C" fn rust_pairs(
         true => FRAMES.alloc(AllocRequest::frames(frames)).ok(),
         false => None,
     });
-    let constant = |frames| move || AllocRequest::frames(frames);
-    let hidden = || AllocRequest::frames(black_box(frames));
-    let result = match frames {
+    let result = match question {
+        Question::None => make_pairs_of::<false>(pairs, frames, kind),
+        _ => make_pairs_of::<true>(pairs, frames, kind),
+    };
+    drop(kept);
+    result
+}
+
+type Allocated = Result<Allocation<'static, OneCpu>, AllocError>;
+
+/// Allocates frames. If `ASKS` is true, looks whether they are zero.
+#[inline(always)]
+fn alloc<const ASKS: bool>(request: AllocRequest) -> Allocated {
+    if !ASKS {
+        return FRAMES.alloc(request);
+    }
+    let (allocation, contents) = FRAMES.alloc_with_contents(request)?;
+    black_box(contents == Contents::Filled(0));
+    Ok(allocation)
+}
+
+/// Makes pairs of one kind. Two functions, because the compiler would not inline into a larger one what
+/// a kernel's compiler inlines.
+#[inline(never)]
+fn make_pairs_of<const ASKS: bool>(pairs: u64, frames: u64, kind: Kind) -> i32 {
+    let constant = |frames| move || alloc::<ASKS>(AllocRequest::frames(frames));
+    match frames {
         _ if kind == Kind::Aligned => {
             let order = black_box(frames.next_power_of_two().trailing_zeros());
-            make_pairs(pairs, || AllocRequest::order(black_box(order)), || black_box(1 << order))
+            let alloc = || alloc::<ASKS>(AllocRequest::order(black_box(order)));
+            make_pairs(pairs, alloc, || black_box(1 << order))
         }
-        _ if kind == Kind::Hidden => make_pairs(pairs, hidden, || black_box(frames)),
-        _ if kind != Kind::Constant => {
-            let alloc = || FRAMES.alloc_with_contents(hidden());
-            let ask = || alloc().map(|(allocation, contents)| (allocation, black_box(contents)).0);
-            pairs_of(pairs, ask, || black_box(frames))
+        _ if kind == Kind::Hidden => {
+            let alloc = || alloc::<ASKS>(AllocRequest::frames(black_box(frames)));
+            make_pairs(pairs, alloc, || black_box(frames))
         }
         1 => make_pairs(pairs, constant(1), || 1),
         2 => make_pairs(pairs, constant(2), || 2),
@@ -94,24 +126,12 @@ pub unsafe extern "C" fn rust_pairs(
         256 => make_pairs(pairs, constant(256), || 256),
         512 => make_pairs(pairs, constant(512), || 512),
         _ => 6,
-    };
-    drop(kept);
-    result
-}
-
-/// Allocates what `request` returns, and frees as many frames as `frames` returns, `pairs` times.
-#[inline(always)]
-fn make_pairs(pairs: u64, request: impl Fn() -> AllocRequest, frames: impl Fn() -> u64) -> i32 {
-    pairs_of(pairs, || FRAMES.alloc(request()), frames)
+    }
 }
 
 /// Allocates by `alloc`, and frees as many frames as `frames` returns, `pairs` times.
 #[inline(always)]
-fn pairs_of(
-    pairs: u64,
-    alloc: impl Fn() -> Result<Allocation<'static, OneCpu>, AllocError>,
-    frames: impl Fn() -> u64,
-) -> i32 {
+fn make_pairs(pairs: u64, alloc: impl Fn() -> Allocated, frames: impl Fn() -> u64) -> i32 {
     for _ in 0..pairs {
         let Ok(run) = alloc() else { return 3 };
         // A kernel stores only the number of the first frame, and knows the length itself.
