@@ -35,6 +35,7 @@ mod instruction_count;
 mod interference;
 mod interrupted_division;
 mod lent_memory;
+mod lent_zeroed;
 mod lifecycle;
 mod linux_defects;
 mod lone_pairs;

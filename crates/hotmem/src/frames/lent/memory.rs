@@ -15,12 +15,16 @@ use crate::range_error::{RangeError, RangeErrorKind};
 use core::fmt;
 
 /// Frames that were allocated and lent to the host. Any number of ranges can be lent: they are
-/// recorded in bitmaps, which take one frame for each 128 MiB in which a frame is lent.
+/// recorded in bitmaps, which take one frame for each 128 MiB in which a frame is lent, and one for
+/// each 64 GiB in which the host promises zeroes.
 ///
 /// If it is dropped, the frames stay allocated, because the host may still access them.
 pub struct LentMemory<'f, P: Platform> {
     frames: &'f Frames<P>,
     lent: FrameSet,
+    /// The pageblocks that were lent as wholes and that the host promises to be zero: their
+    /// numbers, in units of pageblocks. So a node has the marks of 64 GiB.
+    zeroed: FrameSet,
     /// Where the last allocation beside pinned memory was found.
     search_from: Pfn,
 }
@@ -29,7 +33,12 @@ impl<'f, P: Platform> LentMemory<'f, P> {
     /// Makes a lender that has lent nothing.
     #[must_use]
     pub const fn new(frames: &'f Frames<P>) -> LentMemory<'f, P> {
-        LentMemory { frames, lent: FrameSet::new(), search_from: Pfn::ZERO }
+        LentMemory {
+            frames,
+            lent: FrameSet::new(),
+            zeroed: FrameSet::new(),
+            search_from: Pfn::ZERO,
+        }
     }
 
     /// Returns the number of frames that are lent.
@@ -88,8 +97,33 @@ impl<'f, P: Platform> LentMemory<'f, P> {
         self.lent.frames_in(self.frames, range)
     }
 
+    /// Records that the host promises all frames of `range` to be zero when they come back. The
+    /// record is kept for each pageblock (2 MiB) of which all frames are lent and in `range`, if
+    /// [marks are kept](Frames::keep_zero_marks) and a frame is free for the record.
+    ///
+    /// Cost: for each pageblock, O(frames / 64) accesses of the record.
+    ///
+    /// # Errors
+    /// [`RangeError`] if a frame is not lent; nothing has changed then.
+    pub fn mark_zeroed(&mut self, range: PfnRange) -> Result<(), RangeError> {
+        self.check_lent(range)?;
+        if !self.frames.keeps_zero_marks() {
+            return Ok(());
+        }
+        for part in range.chunks(PAGEBLOCK_FRAMES as u64) {
+            if let Some(number) = block_number(part)
+                && self.zeroed.frames_in(self.frames, number) == 0
+                && self.zeroed.insert(self.frames, number).is_err()
+            {
+                break; // No frame is free: these pageblocks are not known to be zero.
+            }
+        }
+        Ok(())
+    }
+
     /// Frees frames that the host has returned, or that it was not given after all. Fills them with
-    /// the [contents](crate::Contents) of free memory first.
+    /// the [contents](crate::Contents) of free memory first. Believes no promise that the memory is
+    /// zero.
     ///
     /// Context: any. Cost: that of [`Frames::fill_and_free_raw`], and O(frames / 64) accesses of the
     /// record.
@@ -100,9 +134,8 @@ impl<'f, P: Platform> LentMemory<'f, P> {
         self.free_as(range, false)
     }
 
-    /// Does the same as [`free`](Self::free), for a host that promises that all frames of `range` are
-    /// zero. The mark is kept for each pageblock (2 MiB) that was allocated as a whole and is freed as a
-    /// whole, if [marks are kept](Frames::keep_zero_marks).
+    /// Does the same as [`free`](Self::free), and believes what [`mark_zeroed`](Self::mark_zeroed)
+    /// has recorded: such a pageblock is known to be zero, if it comes back as a whole.
     ///
     /// # Errors
     /// [`RangeError`] if a frame is not lent; nothing has changed then.
@@ -110,16 +143,12 @@ impl<'f, P: Platform> LentMemory<'f, P> {
         self.free_as(range, true)
     }
 
-    fn free_as(&mut self, range: PfnRange, is_zero: bool) -> Result<(), RangeError> {
-        if range.is_empty() {
-            return Err(RangeErrorKind::Empty.at(range));
-        }
-        if self.frames_in(range) != range.frames() {
-            return Err(RangeErrorKind::NotLent.at(range));
-        }
+    fn free_as(&mut self, range: PfnRange, believes: bool) -> Result<(), RangeError> {
+        self.check_lent(range)?;
         self.lent.remove(self.frames, range);
         // By pageblock, because a run may lie in two regions.
         for part in range.chunks(PAGEBLOCK_FRAMES as u64) {
+            let is_zero = self.take_zeroed(part) && believes;
             if self.is_first(part, 0) {
                 self.frames.call().end_lending(part);
             }
@@ -134,6 +163,28 @@ impl<'f, P: Platform> LentMemory<'f, P> {
         Ok(())
     }
 
+    fn check_lent(&self, range: PfnRange) -> Result<(), RangeError> {
+        if range.is_empty() {
+            return Err(RangeErrorKind::Empty.at(range));
+        }
+        if self.frames_in(range) != range.frames() {
+            return Err(RangeErrorKind::NotLent.at(range));
+        }
+        Ok(())
+    }
+
+    /// Forgets that the pageblock of `part` is zero. Returns whether `part`, which is freed now, is
+    /// a pageblock that was recorded as zero.
+    fn take_zeroed(&mut self, part: PfnRange) -> bool {
+        let whole = part.align_outward(PAGEBLOCK_FRAMES as u64);
+        let recorded =
+            block_number(whole).filter(|&number| self.zeroed.frames_in(self.frames, number) > 0);
+        if let Some(number) = recorded {
+            self.zeroed.remove(self.frames, number);
+        }
+        recorded.is_some() && part == whole
+    }
+
     /// Moves a frame of the record that lies in `used` elsewhere, for
     /// [`Hooks::migrate`](crate::Hooks::migrate). Returns whether there was one. Cost: O(lent memory
     /// / 128 MiB).
@@ -141,7 +192,11 @@ impl<'f, P: Platform> LentMemory<'f, P> {
     /// # Errors
     /// [`AllocError::OutOfMemory`]: no frame is free to move it to.
     pub fn move_record(&mut self, used: PfnRange) -> Result<bool, AllocError> {
-        self.lent.move_node(self.frames, used).map_err(|_| AllocError::OutOfMemory)
+        let moved = match self.lent.move_node(self.frames, used) {
+            Ok(false) => self.zeroed.move_node(self.frames, used),
+            moved => moved,
+        };
+        moved.map_err(|_| AllocError::OutOfMemory)
     }
 
     /// Allocates `request` and lends it. Returns the allocated range as the inner error if it must
@@ -210,6 +265,13 @@ impl<'f, P: Platform> LentMemory<'f, P> {
         PfnRange::new(start, above.min().map_or(end, |pfn| pfn.min(end)))
             .filter(|gap| !gap.is_empty())
     }
+}
+
+/// Returns the number of a pageblock, as a range of one, if `part` is a whole pageblock.
+fn block_number(part: PfnRange) -> Option<PfnRange> {
+    let is_whole = part.frames() == PAGEBLOCK_FRAMES as u64;
+    let number = Pfn::new(part.start().number() / PAGEBLOCK_FRAMES as u64).filter(|_| is_whole)?;
+    PfnRange::with_len(number, 1)
 }
 
 impl<P: Platform> fmt::Debug for LentMemory<'_, P> {
