@@ -5,7 +5,7 @@ use super::Hotplug;
 use super::nodes::too_many;
 use super::spare_frames::SpareFrames;
 use crate::addr::{Bytes, PfnRange};
-use crate::frames::{AllocError, Frames};
+use crate::frames::{AllocError, Frames, descriptor_pageblocks};
 use crate::geometry::SECTION_FRAMES;
 use crate::mapping::Map;
 use crate::origin::InstanceId;
@@ -50,6 +50,8 @@ pub struct Addition<'f, P: Platform> {
     /// The frames for page tables and descriptors that the mapping has not used yet.
     unused_tables: SpareFrames<'f, P>,
     is_device: bool,
+    /// Whether the platform promises that the memory is zero.
+    is_zero: bool,
 }
 
 /// The reason why memory could not be added. The failed call changed nothing.
@@ -129,7 +131,13 @@ impl<'f, P: Platform, M: Map> Hotplug<'f, P, M> {
         nodes.commit();
         self.words().set_node(range, node);
         self.frames.call().mark_held(range);
-        Ok(Addition { frames: self.frames, range, unused_tables: spare, is_device: device })
+        Ok(Addition {
+            frames: self.frames,
+            range,
+            unused_tables: spare,
+            is_device: device,
+            is_zero: false,
+        })
     }
 
     /// Returns a pageblock that is present, device memory or held, in a section of `range` that
@@ -172,11 +180,30 @@ impl<'f, P: Platform, M: Map> Hotplug<'f, P, M> {
         } else {
             self.describe(range, tables);
             self.set_present(range, true);
+            if addition.is_zero {
+                self.mark_new_as_zero(range);
+            }
         }
         // A mapping may have taken frames from the reserve, and freed those that it did not need.
         drop(addition);
         #[cfg(not(loom))]
         self.frames.call().fill_reserves();
+    }
+
+    /// Marks RAM as zero that was just added, and that nobody has written to except for its
+    /// descriptors.
+    fn mark_new_as_zero(&self, range: PfnRange) {
+        for SectionPart { section, blocks } in self.section_parts(range) {
+            let blocks = blocks & !descriptor_pageblocks(section);
+            section.mark_zeroed(self.frames.call().zeroed_if(section, blocks, |_| true));
+        }
+    }
+
+    /// Forgets that a part of `range` is zero, which is offline.
+    pub(super) fn forget_zeroed(&self, range: PfnRange) {
+        for SectionPart { section, blocks } in self.section_parts(range) {
+            section.take_zeroed(blocks);
+        }
     }
 
     /// Makes `range` present or absent. `range` is held.
@@ -188,6 +215,7 @@ impl<'f, P: Platform, M: Map> Hotplug<'f, P, M> {
                 section.present.fetch_or(blocks, Ordering::Release);
             } else {
                 section.present.fetch_and(!blocks, Ordering::AcqRel);
+                section.take_zeroed(blocks);
                 section.forget_metadata(blocks);
                 call.set_zone(section, blocks, Zone::Kernel);
             }
@@ -215,6 +243,22 @@ impl<P: Platform> Addition<'_, P> {
     #[doc(hidden)]
     pub fn table_runs(&self) -> impl Iterator<Item = PfnRange> {
         self.unused_tables.runs()
+    }
+}
+
+impl<P: Platform> Addition<'_, P> {
+    /// Returns the same addition, for a platform that promises that the memory is zero when the
+    /// addition is committed: the memory of a virtio-mem device of QEMU, for example, whose
+    /// specification leaves the contents undefined. When the memory comes online for the first
+    /// time, [it is known to be zero](Frames::keep_zero_marks), if marks are kept when the addition
+    /// is committed.
+    ///
+    /// Only pageblocks without descriptors and without poisoned frames are known to be zero, and
+    /// none of device memory.
+    pub fn zeroed(self) -> Self {
+        let mut addition = self;
+        addition.is_zero = true;
+        addition
     }
 }
 

@@ -21,6 +21,9 @@ impl<P: Platform, M: Map> Hotplug<'_, P, M> {
     /// settings](super::Settings). A driver passes the type that the request names, otherwise its
     /// own type, and `None` if there is neither.
     ///
+    /// Memory that was [added as zero](crate::Addition::zeroed) is known to be zero from now on, if
+    /// it was not online since.
+    ///
     /// Poisoned frames of `range` stay quarantined: the pageblocks that have some come online
     /// divided, and only their other frames become free.
     ///
@@ -84,6 +87,7 @@ impl<P: Platform, M: Map> Hotplug<'_, P, M> {
             for SectionPart { section, blocks } in self.section_parts(run) {
                 call.set_zone(section, blocks, zone);
                 section.online.fetch_or(blocks, Ordering::Relaxed);
+                let zeroed = section.take_zeroed(blocks);
                 let descriptor_blocks = blocks & descriptor_pageblocks(section);
                 for block in section.blocks(descriptor_blocks) {
                     // Release: a later isolation of this pageblock finds it online.
@@ -97,6 +101,7 @@ impl<P: Platform, M: Map> Hotplug<'_, P, M> {
                     Zone::Movable => free,
                 };
                 if free != 0 {
+                    section.mark_zeroed(zeroed.among(free));
                     // Release: publishes the changes that this loop made to the words.
                     call.publish_blocks(section, free);
                 }

@@ -149,6 +149,8 @@ impl<'f, P: Platform, M: Map> Hotplug<'f, P, M> {
         // `tables` were allocated for it.
         unsafe { self.mapping.remap(range, &mut || tables.take()) };
         drop(tables);
+        // The platform may have begun to take the memory.
+        self.forget_zeroed(range);
         if was_online {
             self.bring_back_online(range, hooks);
         } else {

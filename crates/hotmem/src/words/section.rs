@@ -65,8 +65,9 @@ pub(crate) struct ChangingWords {
     /// Whether the marks in the words of the pageblock's bitmap say that free frames are zero (see
     /// `frames/zeroed.rs`).
     pub(crate) zero_words: AtomicU64,
-    /// Whether the pageblock is wholly free and all of it is known to be zero. Only an owner changes
-    /// a bit: it sets the bit before the publish, and each claim clears it.
+    /// Whether the pageblock is wholly free, or offline since it was added, and all of it is known
+    /// to be zero. Only an owner changes a bit: it sets the bit before the publish, and each claim
+    /// clears it. The control path owns offline pageblocks.
     zeroed: AtomicU64,
 }
 
@@ -210,7 +211,7 @@ impl Section {
             ) {
                 Ok(_) => {
                     mutant!("an isolation keeps the mark that a pageblock is zero" => return claimed);
-                    self.forget_zeroed(claimed);
+                    self.take_zeroed(claimed);
                     return claimed;
                 }
                 Err(now) => free = now,
@@ -253,12 +254,12 @@ impl Section {
     /// returns which of them are zero. Relaxed: see [`forget_reported`](Self::forget_reported).
     pub(crate) fn take_marks(&self, claimed: u64) -> Zeroed {
         self.forget_reported(claimed);
-        self.forget_zeroed(claimed)
+        self.take_zeroed(claimed)
     }
 
-    /// Clears the `zeroed` bits of pageblocks that the caller has claimed, and returns those of them
-    /// that were set. Relaxed: as in [`forget_reported`](Self::forget_reported).
-    fn forget_zeroed(&self, claimed: u64) -> Zeroed {
+    /// Clears the `zeroed` bits of pageblocks that the caller owns, and returns those of them that
+    /// were set. Relaxed: as in [`forget_reported`](Self::forget_reported).
+    pub(crate) fn take_zeroed(&self, claimed: u64) -> Zeroed {
         let zeroed = self.zeroed.load(Ordering::Relaxed) & claimed;
         if zeroed != 0 {
             mutant!("a claim keeps the mark that a pageblock is zero" => return Zeroed(zeroed));
@@ -268,7 +269,7 @@ impl Section {
     }
 
     /// Marks pageblocks as zero. The caller owns them, knows that they are zero, and publishes them
-    /// next. Relaxed: the Release of the publish makes the mark visible.
+    /// next, or has added them. Relaxed: the Release of the publish makes the mark visible.
     pub(crate) fn mark_zeroed(&self, Zeroed(blocks): Zeroed) {
         if blocks != 0 {
             self.zeroed.fetch_or(blocks, Ordering::Relaxed);

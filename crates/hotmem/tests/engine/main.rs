@@ -1,6 +1,7 @@
 //! Tests the engine by its public interface. All these tests are one program: the engine is
 //! generic, so each further program would compile all of it again.
 
+mod added_zeroed;
 mod address_bounds;
 mod allocated;
 mod allocation;

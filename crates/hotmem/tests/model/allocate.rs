@@ -50,6 +50,23 @@ impl Model<'_> {
         Some(allocated)
     }
 
+    /// Writes zeroes to memory, as a host does before it gives the memory to the guest.
+    pub(crate) fn zero(&self, range: PfnRange) {
+        let words = numbers(range).flat_map(|frame| self.memory.cells(frame));
+        words.for_each(|word| word.store(0, Ordering::Relaxed));
+    }
+
+    /// Writes zeroes to memory that was added as zero, when it comes online: until then, it has the
+    /// marks by which the model notices accesses.
+    pub(crate) fn zero_new(&mut self, onlined: PfnRange) {
+        for part in onlined.chunks(PAGEBLOCK) {
+            if std::mem::take(&mut self.blocks_in(part)[0].is_new_zero) {
+                let is_free = |&frame: &u64| self.frame_states[frame as usize] == FrameState::Free;
+                numbers(part).filter(is_free).for_each(|frame| self.zero(range(frame, 1)));
+            }
+        }
+    }
+
     /// Makes a request, and checks that frames which the engine knows to be zero are zero.
     fn alloc_and_check_contents(&self, request: &ModelRequest) -> Result<PfnRange, AllocError> {
         let (allocation, contents) = self.frames.alloc_with_contents(request.alloc_request())?;

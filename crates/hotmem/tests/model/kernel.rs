@@ -51,7 +51,9 @@ impl TestMapping for Model<'_> {
             "{range:?} is online or not mapped"
         );
         self.assert_describes_no_other(range);
-        self.blocks_in(range).iter_mut().for_each(|block| block.mapped = false);
+        for block in self.blocks_in(range) {
+            (block.mapped, block.is_new_zero) = (false, false);
+        }
         self.mark_forbidden(range);
     }
 
@@ -160,6 +162,7 @@ impl Hooks for Model<'_> {
             self.count_new_metadata();
         }
         self.assert_untouched(range);
+        self.zero_new(range);
     }
 
     fn offline_cancelled(&mut self, range: PfnRange) {

@@ -193,15 +193,17 @@ impl<'f> Machine<'f> {
             self.additions.swap_remove(model.rng.usize(..self.additions.len()));
         let tables: Vec<u64> = addition.table_runs().flat_map(numbers).collect();
         let taken_before = model.table_frames_taken;
-        let is_committed = model.rng.u8(..4) != 0;
+        let (is_committed, is_zero) = (model.rng.u8(..4) != 0, !device && model.rng.bool());
         let descriptors = if device { 0 } else { model.frames_for_descriptors(requested) };
         model.tables_needed = tables.len() as u64 - descriptors;
         model.trace(|| format!("added {requested:?}: {is_committed}, as device memory: {device}"));
         for block in model.blocks_in(requested) {
             block.has_prepared_change = false;
+            block.is_new_zero = is_committed && is_zero;
             (block.is_present, block.device) = (is_committed && !device, is_committed && device);
         }
         if is_committed {
+            let addition = if is_zero { addition.zeroed() } else { addition };
             with_kernel(&mut self.hotplug, model, |hotplug, _| hotplug.commit_add(addition));
         } else {
             drop(addition);

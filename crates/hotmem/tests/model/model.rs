@@ -87,6 +87,8 @@ pub(crate) struct Block {
     /// Whether a removal or an addition of the pageblock is prepared, but not committed.
     pub has_prepared_change: bool,
     pub mapped: bool,
+    /// Whether the pageblock was added as zero, and was neither online nor being removed since.
+    pub is_new_zero: bool,
     /// Whether the kernel has agreed that the pageblock goes online, but it is not online yet.
     pub going_online: bool,
     /// The value of `movable` before the kernel agreed that the pageblock goes online.

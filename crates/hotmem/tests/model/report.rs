@@ -8,7 +8,6 @@ use hotmem::report::{
 };
 use hotmem::{Bytes, Contents, PfnRange, RangeError, RangeErrorKind};
 use hotmem_testkit::{Cpus, PAGEBLOCK, SECTION, numbers};
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// The number of pageblocks that may stay unreported although all their frames are free, because
@@ -217,8 +216,7 @@ impl<'f> Machine<'f> {
                 (block.reporting, block.is_reported) = (false, is_accepted && is_whole);
                 blocks += 1;
                 if is_accepted && is_promised_zero(part) {
-                    let words = numbers(part).flat_map(|frame| self.model.memory.cells(frame));
-                    words.for_each(|word| word.store(0, Ordering::Relaxed));
+                    self.model.zero(part);
                 }
             }
         }

@@ -93,7 +93,10 @@ impl<P: Platform> CallContext<'_, P> {
             (online || !live, "live but not online"),
             (announced || !isolated, "held outside the announced range"),
             (free || isolated || !has_bit(&section.reported), "reported, but in use"),
-            (free || section.zeroed_blocks() & block.mask() == 0, "marked as zero, but not free"),
+            (
+                free || !online || section.zeroed_blocks() & block.mask() == 0,
+                "marked as zero, but in use",
+            ),
             (!free || state.is_unused() || is_stale(state), "free, but its block state is in use"),
             (!free || !isolated, "free and isolated"),
             (
