@@ -250,7 +250,8 @@ void hotmem_panic(const char *text, size_t len);
 
 // The feature bits that the driver supports. `VIRTIO_F_ORDER_PLATFORM` is not one of them, because
 // the kernel's own transport would have to order its accesses as the device sees them, and
-// `VIRTIO_BALLOON_F_DEVICE_INIT_REPORTED` is not, because the functions take no lengths of answers.
+// `VIRTIO_BALLOON_F_DEVICE_INIT_REPORTED` and `VIRTIO_BALLOON_F_DEVICE_INIT_ON_INFLATE` are not,
+// because the functions take neither lengths of answers nor bitmaps.
 #define HOTMEM_BALLOON_FEATURES UINT64_C(0x10000003f)
 
 // Write `value` to the field `actual` of the configuration space, and then call the step function

@@ -21,10 +21,13 @@ mod features;
 mod frame_list;
 mod hints;
 mod in_flight;
+mod inflate_bitmap;
 mod inflation;
 mod lend;
 mod memory;
 mod message;
+#[cfg(feature = "virtio-drivers")]
+mod message_buffers;
 mod queues;
 mod reports;
 #[cfg(feature = "virtio-drivers")]
@@ -43,6 +46,7 @@ pub use driver::Driver;
 pub use engine::EngineMemory;
 pub use features::{Features, Poison};
 pub use frame_list::{FrameList, FrameNumbers, NotListed};
+pub use inflate_bitmap::InflateBitmap;
 pub use memory::{DeflateRequest, Memory, Obstacle, Reason};
 pub use message::{Answer, Message, Ranges};
 pub use queues::{Queue, QueueMissing, QueueNumbering, Queues};

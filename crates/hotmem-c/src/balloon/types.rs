@@ -10,10 +10,13 @@ pub const HOTMEM_BALLOON_DEVICE_ID: u16 = 5;
 const _: () = assert!(HOTMEM_BALLOON_DEVICE_ID == hotmem_virtio::balloon::DEVICE_ID);
 /// The feature bits that the driver supports. `VIRTIO_F_ORDER_PLATFORM` is not one of them, because
 /// the kernel's own transport would have to order its accesses as the device sees them, and
-/// `VIRTIO_BALLOON_F_DEVICE_INIT_REPORTED` is not, because the functions take no lengths of answers.
+/// `VIRTIO_BALLOON_F_DEVICE_INIT_REPORTED` and `VIRTIO_BALLOON_F_DEVICE_INIT_ON_INFLATE` are not,
+/// because the functions take neither lengths of answers nor bitmaps.
 pub const HOTMEM_BALLOON_FEATURES: u64 = 0x1_0000_003f;
 const _: () = {
-    let left_out = Features::ORDER_PLATFORM.union(Features::DEVICE_INIT_REPORTED);
+    let left_out = Features::ORDER_PLATFORM
+        .union(Features::DEVICE_INIT_REPORTED)
+        .union(Features::DEVICE_INIT_ON_INFLATE);
     let supported = Features::all().difference(left_out);
     assert!(HOTMEM_BALLOON_FEATURES == supported.bits());
 };

@@ -2,22 +2,21 @@
 
 use super::config::RawConfig;
 use super::driver::Driver;
+use super::features::Features;
+use super::inflate_bitmap::InflateBitmap;
 use super::memory::Memory;
 use super::message::{Answer, Message, Ranges};
+use super::message_buffers::MessageBuffers;
 use super::queues::{Queue, Queues};
-use super::set_up::{
-    AllQueues, COMMAND, FRAME_NUMBERS, MESSAGES_SIZE, ReportQueue, STATISTICS, ShortQueue, lay_out,
-    start,
-};
+use super::set_up::{AllQueues, ReportQueue, ShortQueue, lay_out, start};
 use super::start::{BalloonOptions, InitError, Negotiated, read_config};
 use super::status::{Failure, ResetCause};
 use super::step::{Action, Step};
 use crate::barrier::order_reads;
 use crate::dma::DmaMemory;
 use crate::handshake::{Stop, reset, set_failed, stop_of};
-use crate::queue::{Buffer, QueueError, Used};
+use crate::queue::{QueueError, Used};
 use core::time::Duration;
-use hotmem::PfnRange;
 use virtio_drivers::Error as TransportError;
 use virtio_drivers::transport::Transport;
 
@@ -34,7 +33,7 @@ pub struct Device<T: Transport> {
     /// The queues for inflate requests, deflate requests, statistics and hints.
     short_queues: [ShortQueue; 4],
     reports: ReportQueue,
-    messages: DmaMemory,
+    messages: MessageBuffers,
     options: BalloonOptions,
     config: RawConfig,
     driver: Driver,
@@ -58,7 +57,8 @@ const MAX_RESETS: u32 = 3;
 
 impl<T: Transport> Device<T> {
     /// The size in bytes of the shared memory that the device needs.
-    pub const MEMORY_SIZE: usize = 4 * ShortQueue::BYTES + ReportQueue::BYTES + MESSAGES_SIZE;
+    pub const MEMORY_SIZE: usize =
+        4 * ShortQueue::BYTES + ReportQueue::BYTES + MessageBuffers::SIZE;
 
     /// Starts the device: resets it, negotiates features, and sets up its queues. The first poll
     /// [takes back](Memory::device_reset) memory that an earlier driver gave to the device.
@@ -90,7 +90,7 @@ impl<T: Transport> Device<T> {
     fn started(
         transport: T,
         (short_queues, reports): AllQueues,
-        messages: DmaMemory,
+        messages: MessageBuffers,
         options: BalloonOptions,
         Negotiated { features, numbers, config, limits, .. }: Negotiated,
     ) -> Device<T> {
@@ -310,7 +310,13 @@ impl<T: Transport> Device<T> {
                 None => self.reports.pop(),
             };
             match popped {
-                Ok(Some(Used { written, .. })) => return Some(Answer { queue, written }),
+                Ok(Some(Used { written, .. })) => {
+                    let bitmap = match queue {
+                        Queue::Inflate => self.messages.bitmap(),
+                        _ => InflateBitmap::default(),
+                    };
+                    return Some(Answer { queue, written, bitmap });
+                }
                 Ok(None) => {}
                 Err(error) => {
                     self.queue_error.get_or_insert(error);
@@ -323,48 +329,17 @@ impl<T: Transport> Device<T> {
 
     #[inline(never)]
     fn send(&mut self, message: &Message) {
-        let to_u32 = |len: usize| u32::try_from(len).unwrap_or(u32::MAX);
-        let readable_buffer = |messages: &DmaMemory, offset: usize, len| Buffer {
-            device_addr: messages.device_addr() + offset as u64,
-            len,
-            device_writes: false,
-        };
-        let mut buffers = [EMPTY_BUFFER; Ranges::MAX_LEN];
-        let mut buffer_count = 1;
-        match message {
-            Message::Inflate(frames) | Message::Deflate(frames) => {
-                let mut len = 0;
-                for number in frames.as_slice() {
-                    self.messages.write(FRAME_NUMBERS + len, number.to_le_bytes());
-                    len += 4;
-                }
-                buffers[0] = readable_buffer(&self.messages, FRAME_NUMBERS, to_u32(len));
-            }
-            Message::Statistics(statistics) => {
-                let (entries, len) = statistics.to_bytes();
-                self.messages.write(STATISTICS, entries);
-                buffers[0] = readable_buffer(&self.messages, STATISTICS, to_u32(len));
-            }
-            Message::HintCommand(command) => {
-                self.messages.write(COMMAND, command.to_le_bytes());
-                buffers[0] = readable_buffer(&self.messages, COMMAND, 4);
-            }
-            Message::Hint(range) => buffers[0] = frames_buffer(*range),
-            Message::Report(ranges) => {
-                buffer_count = ranges.as_slice().len();
-                let pairs = buffers.iter_mut().zip(ranges.as_slice());
-                pairs.for_each(|(buffer, &range)| *buffer = frames_buffer(range));
-            }
-        }
-        let chain = buffers.get(..buffer_count).unwrap_or(&buffers);
+        let mut buffers = [MessageBuffers::EMPTY; Ranges::MAX_LEN];
+        let with_bitmap = self.driver.features().contains(Features::DEVICE_INIT_ON_INFLATE);
+        let chain = self.messages.write(message, with_bitmap, &mut buffers);
         let queue = message.queue();
         #[allow(unsafe_code)]
         let (pushed, wants_notification) = match self.short_queues.get_mut(queue as usize) {
             Some(short) => {
-                // SAFETY: buffers that the device reads lie in `messages`. Only `send` writes to
-                // `messages`, and never to a buffer of an outstanding request. Buffers that the
-                // device writes are frames that the memory manager keeps out of use until the
-                // device has used them.
+                // SAFETY: buffers that the device reads, and the bitmap that it writes, lie in
+                // `messages`. Only `send` writes to `messages`, and never to a buffer of an
+                // outstanding request. All other buffers that the device writes are frames that
+                // the memory manager keeps out of use until the device has used them.
                 (unsafe { short.push(chain) }, short.wants_notification())
             }
             None => {
@@ -381,14 +356,4 @@ impl<T: Transport> Device<T> {
             }
         }
     }
-}
-
-const EMPTY_BUFFER: Buffer = Buffer { device_addr: 0, len: 0, device_writes: true };
-
-/// Returns a buffer that consists of the frames of `range`, and that the device may write.
-fn frames_buffer(range: PfnRange) -> Buffer {
-    // The size of a report or hint fits in 32 bits. Otherwise the length is 0, and the queue
-    // refuses the buffer.
-    let len = u32::try_from(range.bytes().0).unwrap_or(0);
-    Buffer { device_addr: range.start().phys_addr(), len, device_writes: true }
 }

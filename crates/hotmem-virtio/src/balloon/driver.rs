@@ -222,8 +222,12 @@ impl Driver {
     fn handle_answer<M: Memory>(&mut self, answer: Answer, memory: &mut M) -> bool {
         let counters = &mut self.counters;
         match answer.queue {
-            Queue::Inflate => self.inflation.handle_answer(true, memory, counters),
-            Queue::Deflate => self.inflation.handle_answer(false, memory, counters),
+            Queue::Inflate => {
+                let has_bitmap = self.features.contains(Features::DEVICE_INIT_ON_INFLATE);
+                let answer = if has_bitmap { answer } else { answer.queue.into() };
+                self.inflation.handle_inflate_answer(&answer, memory, counters)
+            }
+            Queue::Deflate => self.inflation.handle_deflate_answer(memory, counters),
             Queue::Statistics => self.statistics_sender.handle_answer(),
             Queue::Hints => self.hints.handle_answer(memory, counters),
             Queue::Reports => {

@@ -34,7 +34,7 @@ pub struct EngineMemory<'f, P: Platform> {
     frames: &'f Frames<P>,
     reporter: Option<Reporter<'f, P>>,
     sent_batch: Option<Batch>,
-    /// What memory of a report contains that the device has initialised.
+    /// What memory contains that the device has initialised.
     initialised_contents: Contents,
     balloon: LentMemory<'f, P>,
     hints: LentMemory<'f, P>,
@@ -86,6 +86,9 @@ impl<'f, P: Platform> EngineMemory<'f, P> {
     /// memory that an earlier reporter gave to the device and that was still reporting when the
     /// device was reset.
     ///
+    /// Call this with the negotiated features also if reports are not among them. Until it is
+    /// called, nothing that the device has initialised is known to be zero.
+    ///
     /// # Errors
     /// There is another reporter, or the host could destroy values that free memory must hold.
     pub fn report(
@@ -94,19 +97,14 @@ impl<'f, P: Platform> EngineMemory<'f, P> {
         poison: Poison,
         settings: ReporterSettings,
     ) -> Result<(), ReporterError> {
+        let contents = poison.contents(features);
+        self.initialised_contents = match contents {
+            Contents::Undefined => Contents::Filled(0),
+            poison => poison,
+        };
         if !features.contains(Features::PAGE_REPORTING) {
             return Ok(());
         }
-        let contents = match poison {
-            Poison::Filled(value) if features.contains(Features::PAGE_POISON) => {
-                Contents::Filled(value)
-            }
-            _ => Contents::Undefined,
-        };
-        self.initialised_contents = Contents::Filled(match contents {
-            Contents::Filled(value) => value,
-            Contents::Undefined => 0,
-        });
         let mut reporter = Reporter::new(self.frames, settings, contents)?;
         reporter.reset();
         self.reporter = Some(reporter);
@@ -258,6 +256,15 @@ impl<P: Platform> Memory for EngineMemory<'_, P> {
         Ok(())
     }
 
+    fn inflated(&mut self, frames: &FrameList) {
+        if self.initialised_contents == Contents::Filled(0) {
+            for range in frames.initialised() {
+                // `inflate` has lent these frames.
+                self.balloon.mark_zeroed(range).or_record_violation();
+            }
+        }
+    }
+
     fn deflate(&mut self, frames: &mut FrameList) {
         if self.needed_frames > 0 {
             // The lowest frames, because kernel memory mostly lies below movable memory, and the
@@ -291,7 +298,7 @@ impl<P: Platform> Memory for EngineMemory<'_, P> {
         self.needed_frames = self.needed_frames.saturating_sub(frames.len() as u64);
         for range in frames.ranges() {
             // `deflate` has chosen frames of the balloon.
-            self.balloon.free(range).or_record_violation();
+            self.balloon.free_zeroed(range).or_record_violation();
         }
         if self.balloon.highest_in(self.range_to_remove, 1).is_none() {
             self.range_to_remove = PfnRange::EMPTY;
@@ -372,6 +379,7 @@ impl<P: Platform> Memory for EngineMemory<'_, P> {
             reporter.reset();
         }
         self.release_hints();
+        // No promise outlasts a reset, because the draft of the feature does not say that one does.
         free_all_but(&mut self.balloon, PfnRange::EMPTY);
         (self.needed_frames, self.range_to_remove, self.frames_before_recount) =
             (0, PfnRange::EMPTY, 0);

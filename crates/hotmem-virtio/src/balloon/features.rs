@@ -1,6 +1,7 @@
 //! Defines the feature bits that the driver supports, and chooses those to accept.
 
 use bitflags::bitflags;
+use hotmem::{Contents, Frames};
 
 bitflags! {
     /// Feature bits: those of virtio-balloon devices (5.5.3), and of the bits that all types of
@@ -25,6 +26,12 @@ bitflags! {
         /// for the specification as `VIRTIO_BALLOON_F_DEVICE_INIT_REPORTED`. A kernel wants it only if it
         /// trusts the host.
         const DEVICE_INIT_REPORTED = 1 << 6;
+        /// The device says which frames of an inflate request it has initialised, by a bitmap that
+        /// it writes to the request: with the poison value if `PAGE_POISON` is negotiated,
+        /// otherwise with zeroes. They need not be initialised when they are deflated. Proposed for
+        /// the specification as `VIRTIO_BALLOON_F_DEVICE_INIT_ON_INFLATE`. A kernel wants it only
+        /// if it trusts the host.
+        const DEVICE_INIT_ON_INFLATE = 1 << 7;
         /// The device follows version 1 of the specification or later.
         const VERSION_1 = 1 << 32;
         /// The device needs the barriers for a device of the platform, not only those for one that
@@ -55,9 +62,32 @@ impl Poison {
             Poison::Filled(value) => value,
         }
     }
+
+    /// Returns what free memory contains as far as the device knows, if these features are
+    /// negotiated.
+    pub(super) fn contents(self, features: Features) -> Contents {
+        match self {
+            Poison::Filled(value) if features.contains(Features::PAGE_POISON) => {
+                Contents::Filled(value)
+            }
+            _ => Contents::Undefined,
+        }
+    }
 }
 
 impl Features {
+    /// Returns those of these features that a kernel can use whose memory is that of `frames`: the
+    /// features by which the device says which memory it has initialised only if the instance
+    /// [keeps zero marks](Frames::keep_zero_marks). So a kernel that does not trust its host wants
+    /// none of them.
+    #[must_use]
+    pub fn usable_with<P>(self, frames: &Frames<P>) -> Features {
+        match frames.keeps_zero_marks() {
+            true => self,
+            false => self - Features::DEVICE_INIT_REPORTED - Features::DEVICE_INIT_ON_INFLATE,
+        }
+    }
+
     /// Returns the features of `offered` to accept. `wanted` are the features that the kernel can
     /// use, and `poison` is the value that it writes to free memory.
     ///
@@ -109,6 +139,19 @@ impl Features {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hotmem::OneCpu;
+
+    #[test]
+    fn the_device_is_asked_what_memory_contains_only_if_the_kernel_keeps_zero_marks() {
+        let frames = Frames::new(OneCpu);
+        let init = Features::DEVICE_INIT_REPORTED | Features::DEVICE_INIT_ON_INFLATE;
+        assert_eq!(Features::all().usable_with(&frames), Features::all() - init);
+        frames.keep_zero_marks();
+        assert_eq!(Features::all().usable_with(&frames), Features::all());
+        // The kernel fills all free memory itself.
+        frames.set_contents(Contents::Filled(0)).unwrap();
+        assert_eq!(Features::all().usable_with(&frames), Features::all() - init);
+    }
 
     #[test]
     fn poison_is_negotiated_only_by_kernels_that_use_it() {
@@ -126,7 +169,7 @@ mod tests {
 
     #[test]
     fn a_device_that_does_not_know_the_poison_gets_no_free_memory() {
-        for bits in 0..128 {
+        for bits in 0..256 {
             let offered = Features::from_bits_truncate(bits) | Features::VERSION_1;
             let accepted = Features::accepted(offered, Features::all(), Poison::Filled(0xaa));
             assert!(offered.contains(accepted));

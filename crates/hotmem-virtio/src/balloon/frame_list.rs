@@ -11,6 +11,9 @@ pub struct FrameList {
     numbers: [u32; Self::MAX_LEN],
     len: usize,
     limit: usize,
+    /// The bit of each frame that the device has initialised: bit N % 8 of byte N / 8 is that of
+    /// the Nth frame.
+    initialised: [u8; Self::MAX_LEN.div_ceil(8)],
 }
 
 /// The numbers of the frames of one inflate or deflate request.
@@ -39,7 +42,12 @@ impl FrameList {
     };
 
     pub(super) const fn new() -> FrameList {
-        FrameList { numbers: [0; Self::MAX_LEN], len: 0, limit: 0 }
+        FrameList {
+            numbers: [0; Self::MAX_LEN],
+            len: 0,
+            limit: 0,
+            initialised: [0; Self::MAX_LEN.div_ceil(8)],
+        }
     }
 
     /// Makes an empty list with room for this number of frames, at most [`MAX_LEN`](Self::MAX_LEN).
@@ -53,6 +61,7 @@ impl FrameList {
     /// Empties the list, and makes room for `frames` frames, at most [`MAX_LEN`](Self::MAX_LEN).
     pub(super) fn restart(&mut self, frames: u64) {
         self.len = 0;
+        self.initialised.fill(0);
         self.limit = usize::try_from(frames).unwrap_or(usize::MAX).min(Self::MAX_LEN);
     }
 
@@ -98,6 +107,32 @@ impl FrameList {
         ranges(self.numbers.get(..self.len).unwrap_or(&[]))
     }
 
+    /// Iterates over the frames that the device says it has initialised, by ranges.
+    pub fn initialised(&self) -> impl Iterator<Item = PfnRange> + '_ {
+        let numbers = self.numbers.get(..self.len).unwrap_or(&[]);
+        let is_initialised = |index: usize| {
+            self.initialised.get(index / 8).is_some_and(|byte| byte >> (index % 8) & 1 != 0)
+        };
+        let mut next = 0;
+        core::iter::from_fn(move || {
+            let first = (next..numbers.len()).find(|&index| is_initialised(index))?;
+            let run = numbers.get(first..)?.windows(2).zip(first + 1..);
+            let further = run.take_while(|&(pair, index)| {
+                pair[0].checked_add(1) == Some(pair[1]) && is_initialised(index)
+            });
+            let frames = 1 + further.count();
+            next = first + frames;
+            PfnRange::with_len(Pfn::new(u64::from(*numbers.get(first)?))?, frames as u64)
+        })
+    }
+
+    /// Records which frames from number `first` of the list on the device has initialised. `first`
+    /// is a multiple of 8.
+    pub(super) fn set_initialised(&mut self, first: usize, bits: &[u8]) {
+        let places = self.initialised.iter_mut().skip(first / 8);
+        places.zip(bits).for_each(|(place, &byte)| *place = byte);
+    }
+
     /// Returns those frames from number `first` of the list on that fit in one request.
     pub(super) fn part_from(&self, first: usize) -> FrameNumbers {
         let mut part = FrameNumbers { numbers: [0; FrameNumbers::MAX_LEN], len: 0 };
@@ -127,6 +162,12 @@ impl FrameNumbers {
     #[must_use]
     pub fn as_slice(&self) -> &[u32] {
         self.numbers.get(..self.len).unwrap_or(&self.numbers)
+    }
+
+    /// Returns the size in bytes of the request's bitmap, if there is one.
+    #[must_use]
+    pub fn bitmap_bytes(&self) -> usize {
+        self.len.div_ceil(8)
     }
 
     /// Returns the number of frames.
@@ -203,6 +244,22 @@ mod tests {
         list.push(range(limit - 2, 2)).unwrap();
         assert_eq!(list.part_from(0).as_slice(), [u32::MAX - 1, u32::MAX]);
         assert!(list.ranges().eq([range(limit - 2, 2)]));
+    }
+
+    #[test]
+    fn initialised_frames_form_ranges_of_the_list() {
+        let mut list = FrameList::with_room(512);
+        list.push(range(1000, 20)).unwrap();
+        list.push(range(5000, 300)).unwrap();
+        assert_eq!(list.initialised().next(), None);
+        list.set_initialised(0, &[0b1111_1110, u8::MAX, u8::MAX, 1]);
+        assert!(list.initialised().eq([range(1001, 19), range(5000, 5)]));
+        list.set_initialised(0, &[0; 256 / 8]);
+        list.set_initialised(256, &[u8::MAX; 8]);
+        assert!(list.initialised().eq([range(5236, 64)]));
+        list.restart(512);
+        list.push(range(0, 512)).unwrap();
+        assert_eq!(list.initialised().next(), None);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use super::features::Features;
 use super::frame_list::FrameList;
 use super::in_flight::{DeviceLimits, InFlight};
 use super::memory::{DeflateRequest, Memory, Obstacle, Reason};
-use super::message::Message;
+use super::message::{Answer, Message};
 use super::queues::Queue;
 use super::status::{Counters, Failure, Pending, Status};
 use super::step::{Action, Step, wait_until};
@@ -42,6 +42,24 @@ struct Transfer {
     frames: FrameList,
     /// How many of the frames were sent.
     sent: usize,
+}
+
+impl Transfer {
+    fn is_complete(&self) -> bool {
+        self.sent == self.frames.len()
+    }
+
+    /// Records which frames of the request that was sent last the device says it has initialised.
+    fn note_initialised(&mut self, answer: &Answer, frames: u64, counters: &mut Counters) {
+        let frames = usize::try_from(frames).unwrap_or(usize::MAX);
+        let Some(bits) = answer.bitmap.checked(answer.written, frames) else {
+            counters.invalid_answers = counters.invalid_answers.wrapping_add(1);
+            return;
+        };
+        let initialised: u32 = bits.iter().map(|byte| byte.count_ones()).sum();
+        counters.initialised_frames = counters.initialised_frames.wrapping_add(initialised.into());
+        self.frames.set_initialised(self.sent.saturating_sub(frames), &bits);
+    }
 }
 
 /// The number of changes of the target on which the driver acts without delay. It delays its answer
@@ -103,34 +121,48 @@ impl Inflation {
         }
     }
 
-    /// Handles an answer on the inflate queue if `is_inflation`, otherwise on the deflate queue.
-    /// Returns whether a request was outstanding there.
-    pub(super) fn handle_answer<M: Memory>(
+    /// Handles an answer on the inflate queue. Returns whether a request was outstanding there.
+    pub(super) fn handle_inflate_answer<M: Memory>(
         &mut self,
-        is_inflation: bool,
+        answer: &Answer,
         memory: &mut M,
         counters: &mut Counters,
     ) -> bool {
-        let transfer = &mut self.transfer;
-        if transfer.is_inflation != is_inflation {
-            return false;
-        }
-        let Some(InFlight { request: frames, .. }) = self.in_flight.take() else { return false };
-        if is_inflation {
-            self.inflated_frames += frames;
-            counters.inflated_frames = counters.inflated_frames.wrapping_add(frames);
-        } else {
-            self.inflated_frames -= frames;
-            counters.deflated_frames = counters.deflated_frames.wrapping_add(frames);
-        }
-        self.answers_since_actual += 1;
-        if transfer.sent == transfer.frames.len() {
-            if !is_inflation {
-                memory.deflated(&transfer.frames);
-            }
-            transfer.frames.restart(0);
+        let Some(frames) = self.take_answered(true) else { return false };
+        self.inflated_frames += frames;
+        counters.inflated_frames = counters.inflated_frames.wrapping_add(frames);
+        self.transfer.note_initialised(answer, frames, counters);
+        if self.transfer.is_complete() {
+            memory.inflated(&self.transfer.frames);
+            self.transfer.frames.restart(0);
         }
         true
+    }
+
+    /// Handles an answer on the deflate queue. Returns whether a request was outstanding there.
+    pub(super) fn handle_deflate_answer<M: Memory>(
+        &mut self,
+        memory: &mut M,
+        counters: &mut Counters,
+    ) -> bool {
+        let Some(frames) = self.take_answered(false) else { return false };
+        self.inflated_frames -= frames;
+        counters.deflated_frames = counters.deflated_frames.wrapping_add(frames);
+        if self.transfer.is_complete() {
+            memory.deflated(&self.transfer.frames);
+            self.transfer.frames.restart(0);
+        }
+        true
+    }
+
+    /// Ends the outstanding request, if it is of this kind. Returns the number of its frames.
+    fn take_answered(&mut self, is_inflation: bool) -> Option<u64> {
+        if self.transfer.is_inflation != is_inflation {
+            return None;
+        }
+        let InFlight { request: frames, .. } = self.in_flight.take()?;
+        self.answers_since_actual += 1;
+        Some(frames)
     }
 
     pub(super) fn next<M: Memory>(

@@ -30,6 +30,16 @@ pub trait Memory {
         Err(Obstacle::Never(Reason::Other("this kernel has no balloon")))
     }
 
+    /// Learns that the device has taken all frames of the last call of
+    /// [`inflate`](Memory::inflate). The device says that those in
+    /// [`frames.initialised()`](FrameList::initialised) hold the poison value if `PAGE_POISON` is
+    /// negotiated, and otherwise zeroes, until they are [deflated](Memory::deflated). There are
+    /// none unless `DEVICE_INIT_ON_INFLATE` is negotiated. The draft of this feature does not say
+    /// what they hold after a reset of the device.
+    fn inflated(&mut self, frames: &FrameList) {
+        let _ = frames;
+    }
+
     /// Chooses frames of the balloon that the host should give back, and pushes them to `frames`,
     /// which is empty and has room for as many as are to leave now. The frames stay in the balloon
     /// until [`deflated`](Memory::deflated) is called, which happens before the next call. Frames
@@ -38,10 +48,10 @@ pub trait Memory {
         let _ = frames;
     }
 
-    /// Takes back all frames that the last call of [`deflate`](Memory::deflate) has chosen: the host
-    /// has given them back. The contents of the memory are undefined. If `PAGE_POISON` is
-    /// negotiated, the kernel must fill the memory with the poison value before it uses the memory
-    /// (5.5.6.6).
+    /// Takes back all frames that the last call of [`deflate`](Memory::deflate) has chosen: the
+    /// host has given them back. The contents of the memory are undefined, except for what the
+    /// device has [initialised](Memory::inflated). If `PAGE_POISON` is negotiated, the kernel must
+    /// fill all other memory with the poison value before it uses the memory (5.5.6.6).
     fn deflated(&mut self, frames: &FrameList) {
         let _ = frames;
     }

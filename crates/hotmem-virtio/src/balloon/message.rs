@@ -1,6 +1,7 @@
 //! Defines the requests to the device, and encodes their contents.
 
 use super::frame_list::FrameNumbers;
+use super::inflate_bitmap::InflateBitmap;
 use super::queues::Queue;
 use super::statistics::MemoryStatistics;
 use core::fmt;
@@ -10,9 +11,11 @@ use hotmem::PfnRange;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Message {
     /// Inflate by these frames, at most [`Message::MAX_FRAMES`]. The device reads [their
-    /// numbers](FrameNumbers::as_slice), four bytes each, little-endian.
+    /// numbers](FrameNumbers::as_slice), four bytes each, little-endian. If
+    /// `DEVICE_INIT_ON_INFLATE` is negotiated, a buffer follows that the device writes, of
+    /// [`bitmap_bytes`](FrameNumbers::bitmap_bytes) bytes, which are 0 before.
     Inflate(FrameNumbers),
-    /// Deflate by these frames. The encoding is that of `Inflate`.
+    /// Deflate by these frames. The device reads their numbers, as those of `Inflate`.
     Deflate(FrameNumbers),
     /// The device reads [`MemoryStatistics::to_bytes`], and keeps the buffer until it requests new
     /// statistics.
@@ -33,14 +36,18 @@ pub struct Answer {
     /// The queue.
     pub queue: Queue,
     /// The number of bytes that the device reports as written to the buffer. It means something for a
-    /// report, if `DEVICE_INIT_REPORTED` is negotiated.
+    /// report, if `DEVICE_INIT_REPORTED` is negotiated, and for an inflate request, if
+    /// `DEVICE_INIT_ON_INFLATE` is negotiated.
     pub written: u32,
+    /// What the device has written to the bitmap of an inflate request, if `DEVICE_INIT_ON_INFLATE`
+    /// is negotiated. Otherwise it means nothing.
+    pub bitmap: InflateBitmap,
 }
 
 /// An answer by which the device reports no written bytes.
 impl From<Queue> for Answer {
     fn from(queue: Queue) -> Answer {
-        Answer { queue, written: 0 }
+        Answer { queue, written: 0, bitmap: InflateBitmap::default() }
     }
 }
 

@@ -34,8 +34,15 @@ impl Reports {
         counters.reported_frames = counters.reported_frames.wrapping_add(frames);
         // A frame of which the device has initialised a part is not initialised. The queue refuses more
         // bytes than the report has; a kernel's own queue may not.
-        let initialised = u64::from(initialised_bytes) / FRAME_SIZE;
-        memory.report_answered(if initialised <= frames { initialised } else { 0 });
+        let initialised = match u64::from(initialised_bytes) {
+            bytes if bytes <= frames * FRAME_SIZE => bytes / FRAME_SIZE,
+            _ => {
+                counters.invalid_answers = counters.invalid_answers.wrapping_add(1);
+                0
+            }
+        };
+        counters.initialised_frames = counters.initialised_frames.wrapping_add(initialised);
+        memory.report_answered(initialised);
         true
     }
 

@@ -1,9 +1,9 @@
 //! Negotiates a device's features and sets up its queues, at the start and after a reset.
 
-use super::message::{Message, Ranges};
+use super::message::Ranges;
+use super::message_buffers::MessageBuffers;
 use super::queues::Queue;
 use super::start::{BalloonOptions, InitError, Negotiated, SHORT_QUEUE_SIZE, negotiate};
-use super::statistics::MemoryStatistics;
 use crate::dma::DmaMemory;
 use crate::handshake::set_running;
 use crate::queue::{QueueFeatures, SplitQueue};
@@ -14,13 +14,6 @@ pub(super) type ShortQueue = SplitQueue<{ SHORT_QUEUE_SIZE as usize }>;
 /// The queue of reports. A chain has one buffer for each range. The device may allow fewer
 /// descriptors.
 pub(super) type ReportQueue = SplitQueue<{ Ranges::MAX_LEN }>;
-
-/// The offsets of the buffers in `messages`, and the size of `messages`. Inflate and deflate requests
-/// share a buffer, because at most one of them is outstanding.
-pub(super) const FRAME_NUMBERS: usize = 0;
-pub(super) const STATISTICS: usize = FRAME_NUMBERS + Message::MAX_BYTES;
-pub(super) const COMMAND: usize = STATISTICS + MemoryStatistics::SIZE;
-pub(super) const MESSAGES_SIZE: usize = (COMMAND + 4).next_multiple_of(16);
 
 pub(super) type AllQueues = ([ShortQueue; 4], ReportQueue);
 
@@ -92,9 +85,9 @@ fn set_up<T: Transport, const SIZE: usize>(
     transport.queue_set(number, queue.size().into(), descriptors, driver_area, queue.device_area());
 }
 
-/// Makes the queues in `memory`. Returns the queues and the rest of the memory, or `None` if
+/// Makes the queues and the buffers of messages in `memory`. Returns `None` if
 /// `memory` is too small or not aligned.
-pub(super) fn lay_out(memory: DmaMemory) -> Option<(AllQueues, DmaMemory)> {
+pub(super) fn lay_out(memory: DmaMemory) -> Option<(AllQueues, MessageBuffers)> {
     let (reports, memory) = ReportQueue::new(memory)?;
     let (inflate, memory) = ShortQueue::new(memory)?;
     let (deflate, memory) = ShortQueue::new(memory)?;
@@ -102,5 +95,5 @@ pub(super) fn lay_out(memory: DmaMemory) -> Option<(AllQueues, DmaMemory)> {
     let (mut hints, memory) = ShortQueue::new(memory)?;
     hints.suppress_interrupts();
     let queues = ([inflate, deflate, statistics, hints], reports);
-    (memory.len() >= MESSAGES_SIZE).then_some((queues, memory))
+    Some((queues, MessageBuffers::new(memory)?))
 }

@@ -96,6 +96,11 @@ pub struct Counters {
     pub reports: u64,
     /// Frames in these reports.
     pub reported_frames: u64,
+    /// Frames of reports and inflate requests that the device says it has initialised.
+    pub initialised_frames: u64,
+    /// Answers that say that the device has initialised more than it was given. They are not
+    /// believed.
+    pub invalid_answers: u64,
     /// Hints that the device took.
     pub hints: u64,
     /// Frames in these hints.

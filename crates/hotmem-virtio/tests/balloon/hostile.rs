@@ -3,8 +3,8 @@
 use crate::memory::{Frame, TestMemory};
 use core::time::Duration;
 use hotmem_virtio::balloon::{
-    Action, Answer, DeflateRequest, Driver, Features, FrameList, Memory, Message, Obstacle, Queue,
-    RawConfig, Reason, Step,
+    Action, Answer, DeflateRequest, Driver, Features, FrameList, FrameNumbers, InflateBitmap,
+    Memory, Message, Obstacle, Queue, RawConfig, Reason, Step,
 };
 use std::collections::BTreeSet;
 
@@ -23,6 +23,8 @@ pub(crate) fn run_script(script: &[u8]) {
     let mut now = Duration::ZERO;
     let mut outstanding: Vec<Message> = Vec::new();
     let mut in_balloon = BTreeSet::new();
+    // The frames that the device says it has initialised, by a valid answer.
+    let mut promised = BTreeSet::new();
     let mut failed = None;
     let mut working_steps = 0;
     while !script.is_over() {
@@ -61,15 +63,26 @@ pub(crate) fn run_script(script: &[u8]) {
             }
             _ => None,
         };
+        let written =
+            if script.byte() < 64 { script.number() as u32 } else { script.byte().into() };
+        let bytes: [u8; InflateBitmap::MAX_BYTES] = core::array::from_fn(|_| script.byte());
         outstanding.retain(|message| {
             let is_answered = answered_queue == Some(message.queue());
-            if let (true, Message::Deflate(frames)) = (is_answered, message) {
-                frames.as_slice().iter().for_each(|n| assert!(in_balloon.remove(n)));
+            match message {
+                Message::Deflate(frames) if is_answered => {
+                    frames.as_slice().iter().for_each(|n| assert!(in_balloon.remove(n)));
+                }
+                Message::Inflate(frames)
+                    if is_answered && features.contains(Features::DEVICE_INIT_ON_INFLATE) =>
+                {
+                    promised.extend(initialised_frames(frames, written, bytes));
+                }
+                _ => {}
             }
             !is_answered
         });
-        let written = script.number() as u32;
-        let answer = answered_queue.map(|queue| Answer { queue, written });
+        let bitmap = InflateBitmap::new(bytes);
+        let answer = answered_queue.map(|queue| Answer { queue, written, bitmap });
         let step = driver.step(now, &config, answer, &mut memory);
         working_steps = if step == Step::Working { working_steps + 1 } else { 0 };
         assert!(working_steps <= 100, "the driver does not wait: {driver:?}");
@@ -88,7 +101,10 @@ pub(crate) fn run_script(script: &[u8]) {
                         let mut ranges = frames.ranges();
                         assert!(ranges.all(|range| memory.all_are(range, Frame::Balloon)));
                         if queue == Queue::Inflate {
-                            frames.as_slice().iter().for_each(|&n| assert!(in_balloon.insert(n)));
+                            frames.as_slice().iter().for_each(|&n| {
+                                assert!(in_balloon.insert(n));
+                                promised.remove(&u64::from(n));
+                            });
                         }
                     }
                     Message::Hint(range) => assert!(memory.all_are(range, Frame::Hinted)),
@@ -105,6 +121,7 @@ pub(crate) fn run_script(script: &[u8]) {
                 assert!(outstanding.iter().any(|message| message.queue() == queue));
                 outstanding.clear();
                 in_balloon.clear();
+                promised.clear();
                 memory.device_reset();
                 driver = Driver::new(features, &config).with_counters_of(&driver);
             }
@@ -119,11 +136,25 @@ pub(crate) fn run_script(script: &[u8]) {
             Step::Working | Step::Idle => {}
         }
         assert!(driver.inflated_frames() <= memory.count(Frame::Balloon) as u64);
+        assert!(memory.initialised_frames.is_subset(&promised));
     }
     memory.device_reset();
     let is_with_device =
         |state: &Frame| !matches!(state, Frame::Used | Frame::Free | Frame::Reported);
     assert!(!memory.frames.iter().any(is_with_device), "some memory is not free after the reset");
+}
+
+/// Returns the frames of a request that an answer says to be initialised.
+fn initialised_frames(
+    frames: &FrameNumbers,
+    written: u32,
+    bytes: [u8; InflateBitmap::MAX_BYTES],
+) -> impl Iterator<Item = u64> {
+    let is_valid = written as usize <= frames.as_slice().len().div_ceil(8);
+    let valid_bits = if is_valid { 8 * written as usize } else { 0 };
+    let bits = (0..valid_bits).map(move |bit| bytes[bit / 8] & 1 << (bit % 8) != 0);
+    let numbers: Vec<_> = frames.as_slice().to_vec();
+    numbers.into_iter().zip(bits).filter(|&(_, bit)| bit).map(|(number, _)| number.into())
 }
 
 /// Reads numbers from bytes. After the last byte, all numbers are 0.

@@ -11,6 +11,7 @@ mod engine;
 mod hints;
 mod hostile;
 mod inflation;
+mod initialised;
 mod memory;
 mod no_answer;
 mod random;

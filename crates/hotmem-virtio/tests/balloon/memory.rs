@@ -5,7 +5,7 @@ use hotmem::{Pfn, PfnRange, Progress};
 use hotmem_virtio::balloon::{
     DeflateRequest, FrameList, Memory, MemoryStatistics, Obstacle, Ranges, Reason, Statistic,
 };
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Frame {
@@ -42,6 +42,10 @@ pub(crate) struct TestMemory {
     pub(crate) statistics: MemoryStatistics,
     /// For each answered report, how many of its first frames the device has initialised.
     pub(crate) initialised: Vec<u64>,
+    /// The numbers of the frames in the balloon that the device says it has initialised.
+    pub(crate) initialised_frames: BTreeSet<u64>,
+    /// The ranges of the inflation that is with the device.
+    inflating: Vec<PfnRange>,
     /// The ranges of the report that is with the device.
     reporting: Vec<PfnRange>,
     deflating: Vec<PfnRange>,
@@ -65,6 +69,8 @@ impl TestMemory {
             report_from: Duration::MAX,
             statistics: MemoryStatistics::default().with(Statistic::Free, 1),
             initialised: Vec::new(),
+            initialised_frames: BTreeSet::new(),
+            inflating: Vec::new(),
             reporting: Vec::new(),
             deflating: Vec::new(),
             outstanding_hint: None,
@@ -122,6 +128,7 @@ impl TestMemory {
 impl Memory for TestMemory {
     fn inflate(&mut self, frames: &mut FrameList) -> Result<(), Obstacle> {
         assert!(frames.is_empty() && (1..=512).contains(&frames.room()));
+        assert_eq!(self.inflating, [], "an inflation is in progress already");
         if std::mem::take(&mut self.gives_no_frame) {
             return Ok(());
         }
@@ -143,8 +150,18 @@ impl Memory for TestMemory {
             }
             self.change_frames(below_limit, &[Frame::Free, Frame::Reported], Frame::Balloon);
             frames.push(below_limit).unwrap();
+            self.inflating = frames.ranges().collect();
         }
         Ok(())
+    }
+
+    fn inflated(&mut self, frames: &FrameList) {
+        assert!(frames.ranges().eq(self.inflating.drain(..)));
+        for range in frames.initialised() {
+            assert!(frames.ranges().any(|inflated| inflated.covers(range)));
+            let mut numbers = range.start().number()..range.end().number();
+            assert!(numbers.all(|number| self.initialised_frames.insert(number)));
+        }
     }
 
     fn deflate(&mut self, frames: &mut FrameList) {
@@ -169,6 +186,7 @@ impl Memory for TestMemory {
         assert!(frames.ranges().eq(self.deflating.drain(..)));
         for range in frames.ranges() {
             self.change_frames(range, &[Frame::Balloon], Frame::Free);
+            self.initialised_frames.retain(|&number| !range.contains(Pfn::new(number).unwrap()));
         }
         let reduced = |number: u64| number.saturating_sub(frames.len() as u64);
         self.deflate_request.needed_frames = reduced(self.deflate_request.needed_frames);
@@ -232,6 +250,8 @@ impl Memory for TestMemory {
                 *frame = Frame::Free;
             }
         }
+        self.initialised_frames.clear();
+        self.inflating.clear();
         self.reporting.clear();
         self.deflating.clear();
         self.outstanding_hint = None;

@@ -56,7 +56,7 @@ proptest! {
 
     #[test]
     fn the_target_is_reached_after_any_sequence_of_events(
-        bits in 0..64u64,
+        bits in 0..256u64,
         target in 0..FRAMES as u32,
         hides_commands: bool,
         history in vec(event(), 0..60),

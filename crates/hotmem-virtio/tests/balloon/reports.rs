@@ -60,6 +60,9 @@ fn the_memory_manager_learns_how_much_of_a_report_the_device_has_initialised() {
         setup.written = written;
         setup.poll();
         assert_eq!(setup.memory.initialised, [initialised; 2], "{written} bytes");
+        let counters = setup.driver.counters();
+        assert_eq!(counters.initialised_frames, 2 * initialised);
+        assert_eq!(counters.invalid_answers, if written > report * 4096 { 2 } else { 0 });
     }
 }
 

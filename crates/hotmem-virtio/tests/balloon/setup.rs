@@ -3,7 +3,9 @@
 use crate::device::Device;
 use crate::memory::{Frame, TestMemory};
 use core::time::Duration;
-use hotmem_virtio::balloon::{Action, Answer, Driver, Features, Message, Queue, Status, Step};
+use hotmem_virtio::balloon::{
+    Action, Answer, Driver, Features, InflateBitmap, Message, Queue, Status, Step,
+};
 
 pub(crate) const MS: Duration = Duration::from_millis(1);
 
@@ -16,6 +18,8 @@ pub(crate) struct Setup {
     pub(crate) answered_queue: Option<Queue>,
     /// The number of bytes that the device reports as written in each answer.
     pub(crate) written: u32,
+    /// What the device has written to the bitmap of each inflate request.
+    pub(crate) bitmap: InflateBitmap,
 }
 
 /// The maximal number of steps between two waits.
@@ -32,14 +36,15 @@ impl Setup {
             now: Duration::from_secs(1),
             answered_queue: None,
             written: 0,
+            bitmap: InflateBitmap::default(),
         }
     }
 
     /// Steps the driver, and carries out the result.
     pub(crate) fn step(&mut self) -> Step {
         let config = self.device.config;
-        let written = self.written;
-        let answer = self.answered_queue.take().map(|queue| Answer { queue, written });
+        let (written, bitmap) = (self.written, self.bitmap);
+        let answer = self.answered_queue.take().map(|queue| Answer { queue, written, bitmap });
         let step = self.driver.step(self.now, &config, answer, &mut self.memory);
         match step {
             Step::Ready(Ok(Action::Send(message))) => {

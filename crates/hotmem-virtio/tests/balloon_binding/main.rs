@@ -60,7 +60,8 @@ fn start(
 }
 
 fn feature_sets() -> impl Iterator<Item = Features> {
-    (0..64).map(|bits| Features::from_bits_truncate(bits) | Features::VERSION_1)
+    let of_queues = (0..64).map(|bits| Features::from_bits_truncate(bits) | Features::VERSION_1);
+    of_queues.flat_map(|features| [features, features | Features::DEVICE_INIT_ON_INFLATE])
 }
 
 #[test]
@@ -123,6 +124,7 @@ fn check_features(host: &Host, poison: Poison) {
     assert_eq!(device.driver().status(), Status::Settled);
     assert_eq!(host.borrow().device.balloon.len(), 700);
     assert_eq!(host.borrow().device.actual_pages, 700);
+    check_initialised(host, &memory);
     let has_reports = features.contains(Features::PAGE_REPORTING);
     let free = if has_reports { Frame::Reported } else { Frame::Free };
     assert_eq!(memory.count(free), FRAMES - 700);
@@ -140,6 +142,18 @@ fn check_features(host: &Host, poison: Poison) {
     assert_eq!(memory.count(Frame::Hinted), 0);
     assert_eq!(host.borrow().device.actual_pages, 0);
     assert_eq!(device.driver().counters().statistics > 0, features.contains(Features::STATS_VQ));
+}
+
+/// Checks that the memory manager has learned of each frame in the balloon what the device says.
+fn check_initialised(host: &Host, memory: &TestMemory) {
+    let host = host.borrow();
+    if host.violation.is_some() {
+        return;
+    }
+    let has_bitmaps = host.negotiated_features.contains(Features::DEVICE_INIT_ON_INFLATE);
+    let numbers = host.device.balloon.iter().map(|&number| u64::from(number));
+    let expected = numbers.filter(|number| has_bitmaps && number % 3 != 0);
+    assert!(memory.initialised_frames.iter().copied().eq(expected));
 }
 
 #[test]

@@ -25,6 +25,8 @@ pub(crate) struct BalloonDevice {
     /// the first one.
     pub(crate) numbers_accepted_queues: bool,
     chain_heads: [u16; 6],
+    /// The size of the bitmap of the outstanding inflate request, if it has one.
+    bitmap_bytes: Option<u32>,
 }
 
 pub(crate) fn host(offered: Features, numbering: QueueNumbering) -> Host {
@@ -41,6 +43,7 @@ pub(crate) fn host(offered: Features, numbering: QueueNumbering) -> Host {
         queues,
         numbers_accepted_queues: false,
         chain_heads: [0; 6],
+        bitmap_bytes: None,
     };
     Host::new(model, Vmm::QEMU, DeviceType::MemoryBalloon, offered, queue_sizes, 16)
 }
@@ -71,13 +74,18 @@ impl DeviceModel for BalloonDevice {
             let bytes = page.read(descriptors[0].0, descriptors[0].1 as usize);
             self.statistics = statistics_entries(&bytes).collect();
         }
+        if let (Queue::Inflate, [numbers, bitmap]) = (queue, descriptors) {
+            self.bitmap_bytes = Some(write_bitmap(page, numbers, bitmap));
+        }
+        let descriptors = if queue == Queue::Inflate { &descriptors[..1] } else { descriptors };
         self.device.send(decode(page, queue, descriptors));
     }
 
     fn answer(&mut self) -> Option<(usize, u16, u32)> {
         let queue = self.device.answer()?;
         let number = self.queues.iter().position(|&q| q == Some(queue)).unwrap();
-        Some((number, self.chain_heads[number], 0))
+        let bitmap = if queue == Queue::Inflate { self.bitmap_bytes.take() } else { None };
+        Some((number, self.chain_heads[number], bitmap.unwrap_or(0)))
     }
 
     fn generation(&mut self) -> u32 {
@@ -86,6 +94,7 @@ impl DeviceModel for BalloonDevice {
 
     fn reset(&mut self) {
         self.device.reset();
+        self.bitmap_bytes = None;
     }
 
     fn has_buffers(&self) -> bool {
@@ -111,6 +120,27 @@ impl DeviceModel for BalloonDevice {
             unknown => panic!("the driver writes the configuration at offset {unknown}"),
         }
     }
+}
+
+/// Says in the bitmap of an inflate request that the device has initialised each frame whose number
+/// is not a multiple of 3. Returns the size of the bitmap.
+fn write_bitmap(
+    page: SharedPage,
+    numbers: &Descriptor,
+    &(addr, len, is_writable): &Descriptor,
+) -> u32 {
+    assert!(is_writable, "the device may not write the bitmap");
+    assert_eq!(len, (numbers.1 / 4).div_ceil(8), "the size of the bitmap");
+    let mut bitmap = page.read(addr, len as usize);
+    assert!(bitmap.iter().all(|&byte| byte == 0), "the bitmap is not 0 before");
+    let Message::Inflate(frames) = decode(page, Queue::Inflate, &[*numbers]) else {
+        unreachable!()
+    };
+    for (index, _) in frames.as_slice().iter().enumerate().filter(|&(_, number)| number % 3 != 0) {
+        bitmap[index / 8] |= 1 << (index % 8);
+    }
+    page.write(addr, &bitmap);
+    len
 }
 
 /// Decodes a message.

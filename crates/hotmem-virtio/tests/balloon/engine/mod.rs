@@ -3,6 +3,7 @@
 
 mod fragmentation;
 mod host_memory;
+mod initialised;
 mod random;
 
 use crate::device::{DONE, Device};
@@ -14,9 +15,10 @@ use hotmem::{
 use hotmem_testkit::Validated as _;
 use hotmem_testkit::{boot, plug, range};
 use hotmem_virtio::balloon::{
-    Action, Answer, Driver, EngineMemory, Features, Memory, Message, Poison, Queue, Ranges, Status,
-    Step,
+    Action, Answer, Driver, EngineMemory, Features, FrameNumbers, InflateBitmap, Memory, Message,
+    Poison, Queue, Ranges, Status, Step,
 };
+use std::collections::BTreeSet;
 use std::sync::atomic::Ordering::Relaxed;
 
 const SIZE: u64 = 256 << 20;
@@ -68,6 +70,14 @@ struct Guest<'f> {
     outstanding_report: Option<Ranges>,
     /// The number of bytes that the host initialises of the next reports, at most.
     initialised_bytes: u32,
+    /// The inflate request that the device has not answered yet.
+    outstanding_inflation: Option<FrameNumbers>,
+    /// The bits that the host sets in each byte of the bitmaps of the next inflate requests.
+    initialised_bits: u8,
+    /// The number of bytes of these bitmaps that the host writes, at most.
+    bitmap_bytes: u32,
+    /// The frames in the balloon that the host says it has initialised.
+    promised_frames: BTreeSet<u32>,
     /// The number of frames that the engine has said to be zero when they were allocated.
     zeroed_frames: u64,
     /// Memory that a device of the guest may access, so that the host must not have it.
@@ -104,6 +114,10 @@ impl<'f> Guest<'f> {
             host_value: u64::MAX,
             outstanding_report: None,
             initialised_bytes: 0,
+            outstanding_inflation: None,
+            initialised_bits: 0,
+            bitmap_bytes: u32::MAX,
+            promised_frames: BTreeSet::new(),
             zeroed_frames: 0,
             pins: Vec::new(),
         }
@@ -121,6 +135,12 @@ impl<'f> Guest<'f> {
         match message {
             Message::Inflate(frames) => {
                 frames.ranges().for_each(|range| overwrite(range, u64::MAX));
+            }
+            // The host keeps its promises.
+            Message::Deflate(frames) => {
+                let numbers = frames.as_slice().iter();
+                let others = numbers.filter(|number| !self.promised_frames.contains(number));
+                others.for_each(|&number| overwrite(range(number.into(), 1), u64::MAX));
             }
             Message::Hint(range) => overwrite(*range, u64::MAX),
             Message::Report(ranges) => {
@@ -151,8 +171,10 @@ impl<'f> Guest<'f> {
         match step {
             Step::Ready(Ok(Action::Send(message))) => {
                 self.overwrite(&message);
-                if let Message::Report(ranges) = message {
-                    self.outstanding_report = Some(ranges);
+                match message {
+                    Message::Report(ranges) => self.outstanding_report = Some(ranges),
+                    Message::Inflate(frames) => self.outstanding_inflation = Some(frames),
+                    _ => {}
                 }
                 self.device.send(message);
             }
@@ -164,9 +186,16 @@ impl<'f> Guest<'f> {
         step
     }
 
-    /// Returns the device's answer on a queue. If it ends a report, the host initialises the report's
-    /// first bytes before, and says so. All other bytes keep what the host has written.
+    /// Returns the device's answer on a queue. If it ends a report or an inflate request, the host
+    /// initialises a part of the memory before, and says so. All other bytes keep what the host has
+    /// written.
     fn answer(&mut self, queue: Queue) -> Answer {
+        if queue == Queue::Inflate
+            && self.driver.features().contains(Features::DEVICE_INIT_ON_INFLATE)
+            && let Some(frames) = self.outstanding_inflation.take()
+        {
+            return self.answer_inflation(&frames);
+        }
         let report = if queue == Queue::Reports { self.outstanding_report.take() } else { None };
         let mut written = 0;
         for range in report.iter().flat_map(Ranges::as_slice) {
@@ -175,7 +204,18 @@ impl<'f> Guest<'f> {
             self.machine.write(whole, |_| 0);
             written += left;
         }
-        Answer { queue, written }
+        Answer { written, ..Answer::from(queue) }
+    }
+
+    fn answer_inflation(&mut self, frames: &FrameNumbers) -> Answer {
+        let written = self.bitmap_bytes.min(frames.bitmap_bytes() as u32);
+        let bits = (0..8 * written).map(|bit| self.initialised_bits >> (bit % 8) & 1 != 0);
+        for (&number, _) in frames.as_slice().iter().zip(bits).filter(|&(_, bit)| bit) {
+            self.machine.write(range(number.into(), 1), |_| 0);
+            self.promised_frames.insert(number);
+        }
+        let bitmap = InflateBitmap::new([self.initialised_bits; InflateBitmap::MAX_BYTES]);
+        Answer { queue: Queue::Inflate, written, bitmap }
     }
 
     /// Steps the driver and answers its requests, until `time` has passed or the driver is idle.
@@ -223,7 +263,8 @@ impl<'f> Guest<'f> {
         let target = self.device.config.num_pages;
         self.memory.device_reset();
         self.device = Device::new(target);
-        self.outstanding_report = None;
+        (self.outstanding_report, self.outstanding_inflation) = (None, None);
+        self.promised_frames.clear();
         self.driver = Driver::new(FEATURES, &self.device.config);
         self.answered_queue = None;
     }

@@ -26,6 +26,9 @@ enum Event {
     Unpin,
     /// The host initialises this number of bytes of the next reports, at most.
     Initialise(u32),
+    /// The host initialises frames of the next inflate requests: the bits of each byte of the
+    /// bitmap, and the number of bytes, at most.
+    InitialiseInflated(u8, u32),
     Reset,
 }
 
@@ -45,6 +48,8 @@ fn event() -> impl Strategy<Value = Event> {
             .prop_map(|(first, len)| Event::Pin(first, len)),
         1 => Just(Event::Unpin),
         1 => prop_oneof![Just(0), any::<u32>(), 0..100_000_000u32].prop_map(Event::Initialise),
+        1 => (prop_oneof![Just(u8::MAX), any::<u8>()], prop_oneof![Just(u32::MAX), 0..40u32])
+            .prop_map(|(bits, bytes)| Event::InitialiseInflated(bits, bytes)),
         1 => Just(Event::Reset),
     ]
 }
@@ -86,6 +91,9 @@ proptest! {
                 }
                 Event::Unpin => guest.unpin_all(&mut hotplug),
                 Event::Initialise(bytes) => guest.initialised_bytes = bytes,
+                Event::InitialiseInflated(bits, bytes) => {
+                    (guest.initialised_bits, guest.bitmap_bytes) = (bits, bytes);
+                }
                 Event::Reset => guest.reset(),
             }
         }
