@@ -16,12 +16,14 @@ const HINTS: usize = 3;
 const ACTUAL: usize = 4;
 const POISON_VALUE: usize = 12;
 
-/// The features `MUST_TELL_HOST`, `STATS_VQ`, `FREE_PAGE_HINT`, `PAGE_POISON` and `PAGE_REPORTING`.
+/// The features `MUST_TELL_HOST`, `STATS_VQ`, `FREE_PAGE_HINT`, `PAGE_POISON` and `PAGE_REPORTING`,
+/// and `DEVICE_INIT_ON_INFLATE`, which is proposed for the specification.
 const MUST_TELL_HOST: u64 = 1 << 0;
 const STATS_VQ: u64 = 1 << 1;
 const FREE_PAGE_HINT: u64 = 1 << 3;
 const PAGE_POISON: u64 = 1 << 4;
 const PAGE_REPORTING: u64 = 1 << 5;
+const DEVICE_INIT_ON_INFLATE: u64 = 1 << 7;
 
 /// The highest tag of a statistic.
 const MAX_TAG: u16 = 15;
@@ -42,8 +44,12 @@ pub(super) struct BalloonDevice {
 
 impl BalloonDevice {
     pub(super) const ID: u32 = 5;
-    pub(super) const FEATURES: u64 =
-        MUST_TELL_HOST | STATS_VQ | FREE_PAGE_HINT | PAGE_POISON | PAGE_REPORTING;
+    pub(super) const FEATURES: u64 = MUST_TELL_HOST
+        | STATS_VQ
+        | FREE_PAGE_HINT
+        | PAGE_POISON
+        | PAGE_REPORTING
+        | DEVICE_INIT_ON_INFLATE;
     pub(super) const QUEUES: usize = 5;
 
     pub(super) fn new(deviation: Option<Deviation>) -> BalloonDevice {
@@ -134,13 +140,20 @@ impl BalloonDevice {
         if inflates && numbers.len() > 4 * 256 && self.deviates(Deviation::LongRequestIgnored) {
             numbers.clear();
         }
-        for number in numbers.chunks_exact(4) {
+        let mut bitmap = vec![0; numbers.len().div_ceil(4 * 8)];
+        for (index, number) in numbers.chunks_exact(4).enumerate() {
             let page = u64::from(u32::from_le_bytes([number[0], number[1], number[2], number[3]]));
             if inflates {
-                ram.fill(page * PAGE_BYTES, PAGE_BYTES, 0);
+                let is_filled = ram.write(page * PAGE_BYTES, &[0; 4096]).is_ok();
+                bitmap[index / 8] |= u8::from(is_filled) << (index % 8);
             } else if self.deviates(Deviation::DeflatedNotWritable) {
                 self.lost_pages.insert(page);
             }
+        }
+        // It fills pages with zeroes, which is wrong if the driver wants another value.
+        let has_bitmap = self.accepted & DEVICE_INIT_ON_INFLATE != 0 && self.poison_value == 0;
+        if inflates && has_bitmap {
+            return Answer::Used(chain.respond(ram, &bitmap));
         }
         Answer::Used(u32::try_from(used_len).unwrap_or(u32::MAX))
     }

@@ -96,6 +96,11 @@ impl<D: OtherDevice> Case<D> {
         assert_eq!(self.driver().driver().inflated_frames(), u64::from(pages));
         assert_eq!(self.memory.count(Frame::Balloon), pages as usize);
         assert_eq!(self.bridge.machine().register(CONFIG + 4), pages, "actual");
+        // A device that says what it has initialised has initialised all of the balloon.
+        let features = self.driver().driver().features();
+        let has_bitmaps = features.contains(Features::DEVICE_INIT_ON_INFLATE);
+        let initialised = if has_bitmaps { pages as usize } else { 0 };
+        assert_eq!(self.memory.initialised_frames.len(), initialised);
         for frame in 0..FRAMES {
             let addr = self.addr(frame);
             let expected = match self.memory.frames[frame] {
