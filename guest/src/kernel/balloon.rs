@@ -61,7 +61,7 @@ impl Balloon {
         let ConnectedDevice { transport, interrupt_mode } = connected;
         let transport_name = transport.kind();
         let (shared, queues) = queue_memory(Device::<DeviceTransport>::MEMORY_SIZE)?;
-        let mut features = Features::all();
+        let mut features = Features::all().usable_with(&FRAMES);
         features.set(Features::PAGE_REPORTING, options.reports);
         let poison = options.poison.map_or(Poison::None, Poison::Filled);
         let balloon_options =
