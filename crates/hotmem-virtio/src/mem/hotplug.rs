@@ -33,6 +33,8 @@ pub struct HotplugMemory<'f, P: Platform> {
     budget: Budget,
     /// The largest number of frames that one request adds.
     max_addition: u64,
+    /// Whether the device promises that blocks are zero when it has plugged them.
+    plugs_zeroes: bool,
     pub(super) addition: Option<(PfnRange, Addition<'f, P>)>,
     /// The frames of kernel memory for want of which an addition was refused last.
     missing_frames: u64,
@@ -76,6 +78,7 @@ impl<'f, P: Platform> HotplugMemory<'f, P> {
             online,
             budget,
             max_addition: u64::MAX,
+            plugs_zeroes: false,
             addition: None,
             missing_frames: 0,
             added_range: PfnRange::EMPTY,
@@ -92,6 +95,15 @@ impl<'f, P: Platform> HotplugMemory<'f, P> {
     #[must_use]
     pub fn with_max_addition(self, max_addition: Bytes) -> HotplugMemory<'f, P> {
         HotplugMemory { max_addition: max_addition.frames(), ..self }
+    }
+
+    /// Says that blocks are zero when the device has plugged them, so that an engine that [keeps
+    /// zero marks](Frames::keep_zero_marks) need not zero them again. The specification leaves
+    /// their contents undefined (5.15.6.1); those of QEMU's device are zero. Memory that was
+    /// plugged before the driver asked for it is not known to be zero.
+    #[must_use]
+    pub fn with_zeroed_blocks(self) -> HotplugMemory<'f, P> {
+        HotplugMemory { plugs_zeroes: true, ..self }
     }
 
     /// Returns the number of frames of kernel memory for want of which the engine has refused to add
@@ -156,6 +168,16 @@ impl fmt::Display for OtherInstance {
 }
 
 impl core::error::Error for OtherInstance {}
+
+impl<P: Platform, M: Map, H: Hooks> BoundMemory<'_, '_, P, M, H> {
+    fn commit_plug(&mut self, range: PfnRange, is_zero: bool) {
+        if let Some((_, addition)) = self.memory.addition.take() {
+            self.hotplug.commit_add(if is_zero { addition.zeroed() } else { addition });
+            self.memory.added_range = hull(self.memory.added_range, range);
+            self.memory.search_range = PfnRange::EMPTY;
+        }
+    }
+}
 
 impl<P: Platform, M: Map, H: Hooks> Memory for BoundMemory<'_, '_, P, M, H> {
     fn announce(
@@ -244,11 +266,11 @@ impl<P: Platform, M: Map, H: Hooks> Memory for BoundMemory<'_, '_, P, M, H> {
     }
 
     fn plugged(&mut self, range: PfnRange) {
-        if let Some((_, addition)) = self.memory.addition.take() {
-            self.hotplug.commit_add(addition);
-            self.memory.added_range = hull(self.memory.added_range, range);
-            self.memory.search_range = PfnRange::EMPTY;
-        }
+        self.commit_plug(range, self.memory.plugs_zeroes);
+    }
+
+    fn adopted(&mut self, range: PfnRange) {
+        self.commit_plug(range, false);
     }
 
     fn bring_online(&mut self) -> Result<(), Obstacle> {

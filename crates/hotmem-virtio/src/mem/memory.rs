@@ -54,7 +54,7 @@ pub trait Memory {
     ///
     /// The driver also adopts memory by this method: if the device has already plugged memory that
     /// the memory manager does not know, the driver calls this method and then
-    /// [`plugged`](Memory::plugged), and sends no request to the device.
+    /// [`adopted`](Memory::adopted), and sends no request to the device.
     ///
     /// # Errors
     /// The obstacle. Nothing is prepared. After [`Obstacle::Working`] the driver calls again, or
@@ -63,6 +63,12 @@ pub trait Memory {
 
     /// Commits the prepared range, which the device has plugged. Its contents are undefined.
     fn plugged(&mut self, range: PfnRange);
+
+    /// Commits the prepared range, which was plugged before the driver asked for it. It may contain
+    /// what an earlier kernel has written.
+    fn adopted(&mut self, range: PfnRange) {
+        self.plugged(range);
+    }
 
     /// Puts all memory online that is plugged but not online yet. The driver calls this after
     /// [`plugged`](Memory::plugged), before it plugs more, and before it reports that the requested

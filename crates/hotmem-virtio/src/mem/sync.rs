@@ -44,7 +44,7 @@ impl Driver {
             }
             Task::Adopt(range) => match self.prepare_plug(range, memory) {
                 Ok(part) => {
-                    memory.plugged(part);
+                    memory.adopted(part);
                     self.plugged_frames += part.frames();
                     self.refused.accept(part);
                     walk.found_frames += part.frames();

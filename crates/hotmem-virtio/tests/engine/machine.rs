@@ -11,6 +11,7 @@ use hotmem_testkit::forwarding::{ForwardingMapping, with_kernel};
 use hotmem_virtio::mem::{
     Driver, Failure, Features, HotplugMemory, Pending, Reason, RequestKind, Status, Step,
 };
+use std::sync::atomic::Ordering::Relaxed;
 
 pub(crate) const MIB: u64 = 1 << 20;
 pub(crate) const GIB: u64 = 1 << 30;
@@ -33,6 +34,16 @@ pub(crate) struct Machine {
 impl Machine {
     pub(crate) fn new() -> Machine {
         Machine { frames: Frames::new(OneCpu), memory: Memory::new(Bytes(ADDRESS_SPACE).frames()) }
+    }
+
+    /// Reads the first word of a frame.
+    pub(crate) fn read(&self, pfn: u64) -> u64 {
+        self.memory.word(pfn).load(Relaxed)
+    }
+
+    /// Writes the first word of a frame.
+    pub(crate) fn write(&self, pfn: u64, word: u64) {
+        self.memory.word(pfn).store(word, Relaxed);
     }
 
     pub(crate) fn boot(&self) -> Engine<'_> {

@@ -15,6 +15,7 @@ mod random;
 mod shared_sections;
 mod unplug;
 mod vetoed_onlining;
+mod zeroed;
 
 use core::time::Duration;
 use device::{BUSY, Fault};
