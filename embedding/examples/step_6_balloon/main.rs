@@ -99,7 +99,8 @@ fn start_balloon<'a>(
     let queues = shared_memory(&FRAMES, BalloonDevice::MEMORY_SIZE)?;
     let options = BalloonOptions {
         // Reports, hints during a migration of the machine, and statistics, if the device has them.
-        features: Features::all(),
+        // Step 7 says what else a device may offer.
+        features: Features::all().usable_with(&FRAMES),
         poison: Poison::None,
         answer_timeout: balloon::Driver::DEFAULT_ANSWER_TIMEOUT,
     };
