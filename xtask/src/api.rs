@@ -20,7 +20,7 @@ const DEFINING_CRATES: [&str; 3] =
     [ENGINE, "crates/hotmem-addr/src", "crates/hotmem-invariant/src"];
 /// The largest allowed size of the interface.
 const MAX_ITEMS: usize = 75;
-const MAX_FUNCTIONS: usize = 114;
+const MAX_FUNCTIONS: usize = 115;
 
 /// Returns a problem if the list in docs/ differs from the sources, or is too long.
 pub(crate) fn problems() -> io::Result<Vec<String>> {

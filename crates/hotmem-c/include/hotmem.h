@@ -760,7 +760,7 @@ int32_t hotmem_get_counts(struct hotmem *h,
 // HOTMEM_EFAULT, HOTMEM_EINVAL.
 //
 // # Safety
-// `h` is NULL or a `struct hotmem`.
+// `h` is NULL or a `struct hotmem`. The host is trusted.
 int32_t hotmem_keep_zero_marks(struct hotmem *h);
 
 // Allocates frames as `hotmem_alloc` does, and stores in `is_zero` whether all of them are known to be

@@ -15,12 +15,14 @@ use ::hotmem::{Allocation, Contents, Frames, Pfn, PfnRange};
 /// HOTMEM_EFAULT, HOTMEM_EINVAL.
 ///
 /// # Safety
-/// `h` is NULL or a `struct hotmem`.
+/// `h` is NULL or a `struct hotmem`. The host is trusted.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hotmem_keep_zero_marks(h: *mut hotmem) -> i32 {
     let keep = || {
-        // SAFETY: the caller guarantees it.
-        unsafe { instance(h) }?.frames()?.keep_zero_marks();
+        // SAFETY: the caller guarantees it. The same holds below.
+        let frames = unsafe { instance(h) }?.frames()?;
+        // SAFETY: see above.
+        unsafe { frames.keep_zero_marks() };
         Ok(())
     };
     code(keep())

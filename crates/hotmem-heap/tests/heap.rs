@@ -205,7 +205,7 @@ fn zeroed_memory_is_zero_whatever_was_there_before() {
 #[test]
 fn no_zeroes_are_written_to_frames_that_the_engine_knows_to_be_zero() {
     with_heap(|heap, frames| {
-        frames.keep_zero_marks();
+        hotmem_testkit::keep_zero_marks(frames);
         let bytes = usize::try_from(PAGEBLOCK * 4096).unwrap();
         let layout = Layout::from_size_align(bytes, 8).unwrap();
         let alloc_all = || std::iter::from_fn(|| heap.alloc_zeroed(layout)).collect::<Vec<_>>();

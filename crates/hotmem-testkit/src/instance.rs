@@ -34,6 +34,12 @@ pub fn start<'f, 'm, P: Platform, M: Map>(
     unsafe { Hotplug::bootstrap(frames, mapping, map) }
 }
 
+/// Lets an instance [keep zero marks](Frames::keep_zero_marks).
+pub fn keep_zero_marks<P>(frames: &Frames<P>) {
+    // SAFETY: no test relies on zeroes for its safety.
+    unsafe { frames.keep_zero_marks() };
+}
+
 /// Announces frames, adds them and puts them online for movable allocations.
 ///
 /// # Panics

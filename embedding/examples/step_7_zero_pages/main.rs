@@ -36,8 +36,8 @@ fn main(boot: &Boot) -> Result<(), PrintedError> {
         mapping::add_boot_ram(&mut hotplug, ram)?;
     }
 
-    // This kernel trusts its host.
-    FRAMES.keep_zero_marks();
+    // SAFETY: this kernel trusts its host.
+    unsafe { FRAMES.keep_zero_marks() };
     let dimm = (16 * GIB..17 * GIB).try_into()?;
     hotplug.announce(dimm)?;
     // QEMU's DIMMs are zero. Without this knowledge, call `hotplug.add`.

@@ -146,7 +146,7 @@ mod tests {
         let frames = Frames::new(OneCpu);
         let init = Features::DEVICE_INIT_REPORTED | Features::DEVICE_INIT_ON_INFLATE;
         assert_eq!(Features::all().usable_with(&frames), Features::all() - init);
-        frames.keep_zero_marks();
+        hotmem_testkit::keep_zero_marks(&frames);
         assert_eq!(Features::all().usable_with(&frames), Features::all());
         // The kernel fills all free memory itself.
         frames.set_contents(Contents::Filled(0)).unwrap();

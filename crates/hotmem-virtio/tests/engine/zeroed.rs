@@ -10,7 +10,7 @@ const SIZE: u64 = 256 * MIB;
 
 /// Makes a guest that keeps zero marks, with a device that plugs zeroes.
 fn guest(machine: &Machine, plugs_zeroes: bool) -> Guest<'_> {
-    machine.frames.keep_zero_marks();
+    hotmem_testkit::keep_zero_marks(&machine.frames);
     let mut guest = Guest::new(machine, 2 * MIB, GIB, OnlineType::Movable);
     if plugs_zeroes {
         let memory = HotplugMemory::new(OnlineType::Movable, Budget { pageblocks: 64 });

@@ -33,12 +33,19 @@ use crate::words::{Block, SectionRef, WordPtr, Zeroed, bitmap_words_of};
 
 impl<P> Frames<P> {
     /// Keeps marks from now on of free memory that is known to be zero. Until this is called, no memory
-    /// is marked, whatever the host and the kernel say. Do not call it if the host is not trusted.
+    /// is marked, whatever the host and the kernel say.
     ///
     /// While free memory has [defined contents](Self::contents), nothing is marked either.
     ///
     /// Context: any.
-    pub fn keep_zero_marks(&self) {
+    ///
+    /// # Safety
+    /// Whoever promises this instance that memory is zero tells the truth, because code may rely on
+    /// zeroes for its own safety. So do not call this if the host is not trusted, and is believed in
+    /// [`Reporter::reported_as`](crate::report::Reporter::reported_as),
+    /// [`LentMemory::mark_zeroed`](crate::LentMemory::mark_zeroed) or
+    /// [`Addition::zeroed`](crate::Addition::zeroed).
+    pub unsafe fn keep_zero_marks(&self) {
         // Relaxed: a call that does not see this yet only sets no mark.
         self.keeps_zero_marks.store(1, Ordering::Relaxed);
     }

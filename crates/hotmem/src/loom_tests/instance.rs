@@ -132,7 +132,8 @@ impl Instance {
         frames.words().announce_model(range(0, len), is_boot, &mut words, Boxes::keep);
         let held = untracked::AtomicU64::new(0);
         let threads = untracked::AtomicUsize::new(1);
-        frames.keep_zero_marks();
+        // SAFETY: the scenarios promise only what they have zeroed.
+        unsafe { frames.keep_zero_marks() };
         let instance = Arc::new(Instance { frames, _words: words, memory, held, threads, len });
         for index in 0..sections {
             instance.section(index).present.store(SECTION_MASK, Ordering::Relaxed);

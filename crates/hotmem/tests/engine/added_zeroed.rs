@@ -15,7 +15,7 @@ const FRAMES: u64 = 4 * PAGEBLOCK;
 fn with_instance(test: impl FnOnce(&Frames<OneCpu>, &mut Hotplug<'_, OneCpu>, PfnRange)) {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(ADDED_START + SECTION));
     let mut hotplug = hotmem_testkit::boot(&frames, &memory, ADDED_START);
-    frames.keep_zero_marks();
+    hotmem_testkit::keep_zero_marks(&frames);
     hotplug.announce(range(ADDED_START, SECTION)).unwrap();
     test(&frames, &mut hotplug, range(ADDED_START, FRAMES));
     frames.validated().unwrap();
@@ -124,7 +124,7 @@ fn nothing_is_marked_unless_marks_are_kept() {
     let added = range(ADDED_START, FRAMES);
     hotplug.announce(added).unwrap();
     add_zeroed(&mut hotplug, added);
-    frames.keep_zero_marks();
+    hotmem_testkit::keep_zero_marks(&frames);
     online(&mut hotplug, added);
     assert_eq!(zeroed(&frames), 0, "no marks were kept when it was added");
 }

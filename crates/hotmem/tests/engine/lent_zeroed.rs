@@ -18,7 +18,7 @@ const ONE_BLOCK: AllocRequest = AllocRequest::frames(PAGEBLOCK);
 fn with_lender(test: impl FnOnce(&Frames<OneCpu>, &Memory, &mut Lender<'_>)) {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(FRAMES));
     let _hotplug = hotmem_testkit::boot(&frames, &memory, FRAMES);
-    frames.keep_zero_marks();
+    hotmem_testkit::keep_zero_marks(&frames);
     // Divide a pageblock, which then has the bitmaps of all this memory, and space for the lender's
     // records. So no other pageblock that a test divides gets metadata.
     let free_whole = frames.counts().free_whole;
@@ -147,7 +147,7 @@ fn nothing_is_recorded_unless_marks_are_kept() {
     let mut lent = Lender::new(&frames);
     let block = lent.allocate(ONE_BLOCK, &[]).unwrap();
     lent.mark_zeroed(block).unwrap();
-    frames.keep_zero_marks();
+    hotmem_testkit::keep_zero_marks(&frames);
     lent.free_zeroed(block).unwrap();
     assert!(!is_zero(&frames, block));
 }

@@ -114,7 +114,7 @@ impl Machine<'_> {
         let map = BootMap { reserved: &reserved, low_end, ..BootMap::from(ram.as_slice()) };
         let hotplug =
             hotmem_testkit::start(frames, ForwardingMapping::new(memory.direct_map()), map).ok()?;
-        frames.keep_zero_marks();
+        hotmem_testkit::keep_zero_marks(frames);
         let mut model = Model::new(frames, memory, rng.fork());
         model.low_end = low_end.align_down(SECTION);
         let (node, group) = (NodeId::ZERO, Group::None);

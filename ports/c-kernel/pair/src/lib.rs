@@ -61,7 +61,8 @@ pub unsafe extern "C" fn rust_pairs(
         return 2;
     }
     if question != Question::None {
-        FRAMES.keep_zero_marks();
+        // SAFETY: nobody relies on the zeroes.
+        unsafe { FRAMES.keep_zero_marks() };
     }
     if question == Question::UnusedIsZero {
         for pageblock in FRAMES.unzeroed_pageblocks() {

@@ -34,7 +34,7 @@ struct Machine {
 impl Machine {
     fn new() -> Machine {
         let frames = Frames::new(OneCpu);
-        frames.keep_zero_marks();
+        hotmem_testkit::keep_zero_marks(&frames);
         Machine { frames, memory: hotmem_testkit::Memory::new(SIZE >> 12) }
     }
 

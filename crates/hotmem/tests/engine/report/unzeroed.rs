@@ -24,7 +24,7 @@ fn zero_all(frames: &TestFrames<'_>) -> Vec<PfnRange> {
 #[test]
 fn all_free_pageblocks_become_zero_once_in_ascending_order() {
     with_instance(|frames, _, _| {
-        frames.keep_zero_marks();
+        hotmem_testkit::keep_zero_marks(frames);
         let held = frames.alloc(ONE_BLOCK).unwrap();
         let free = frames.counts().free_whole;
         let zeroed = zero_all(frames);
@@ -44,7 +44,7 @@ fn all_free_pageblocks_become_zero_once_in_ascending_order() {
 #[test]
 fn a_walk_visits_each_pageblock_once_if_the_kernel_does_not_zero() {
     with_instance(|frames, _, _| {
-        frames.keep_zero_marks();
+        hotmem_testkit::keep_zero_marks(frames);
         let free = frames.counts().free_whole;
         assert_eq!(frames.unzeroed_pageblocks().count() as u64 * PAGEBLOCK, free);
         assert_eq!(frames.counts().free_whole, free);
@@ -55,7 +55,7 @@ fn a_walk_visits_each_pageblock_once_if_the_kernel_does_not_zero() {
 #[test]
 fn reported_memory_is_left_to_the_host() {
     with_instance(|frames, _, _| {
-        frames.keep_zero_marks();
+        hotmem_testkit::keep_zero_marks(frames);
         let mut reporter = eager_reporter(frames);
         while let Step::Ready(batch) = reporter.step(Duration::ZERO) {
             reporter.reported(batch.unwrap());
@@ -69,7 +69,7 @@ fn reported_memory_is_left_to_the_host() {
 fn a_kernel_gets_no_memory_to_zero_while_no_marks_are_kept() {
     with_instance(|frames, _, _| {
         assert_eq!(zero_all(frames), []);
-        frames.keep_zero_marks();
+        hotmem_testkit::keep_zero_marks(frames);
         let mut pageblocks = frames.unzeroed_pageblocks();
         let first = pageblocks.next().unwrap().into_raw();
         // The kernel begins to fill free memory meanwhile.

@@ -28,7 +28,7 @@ fn within(request: AllocRequest, bounds: PfnRange) -> AllocRequest {
 #[test]
 fn a_reported_pageblock_is_zero_until_it_is_freed_again() {
     with_instance(|frames, _, _| {
-        frames.keep_zero_marks();
+        hotmem_testkit::keep_zero_marks(frames);
         report_as_zero(frames);
         let (block, contents) = frames.alloc_with_contents(ONE_BLOCK).unwrap();
         assert_eq!(contents, Contents::Filled(0));
@@ -41,7 +41,7 @@ fn a_reported_pageblock_is_zero_until_it_is_freed_again() {
 #[test]
 fn a_run_of_pageblocks_is_zero_if_all_of_them_are() {
     with_instance(|frames, _, _| {
-        frames.keep_zero_marks();
+        hotmem_testkit::keep_zero_marks(frames);
         report_as_zero(frames);
         let here = range(SECTION, 2 * PAGEBLOCK);
         let two = within(AllocRequest::frames(2 * PAGEBLOCK), here);
@@ -65,7 +65,7 @@ fn no_memory_is_known_to_be_zero_unless_marks_are_kept() {
 #[test]
 fn memory_that_went_offline_and_came_back_is_not_known_to_be_zero() {
     with_instance(|frames, hotplug, _| {
-        frames.keep_zero_marks();
+        hotmem_testkit::keep_zero_marks(frames);
         let block = range(SECTION, PAGEBLOCK);
         report_as_zero(frames);
         let mut offline = hotplug.offline(block).unwrap();
@@ -79,7 +79,7 @@ fn memory_that_went_offline_and_came_back_is_not_known_to_be_zero() {
 #[test]
 fn all_frames_of_reported_pageblocks_are_zero_once() {
     with_instance(|frames, _, _| {
-        frames.keep_zero_marks();
+        hotmem_testkit::keep_zero_marks(frames);
         let first = frames.alloc(AllocRequest::frames(1)).unwrap();
         report_as_zero(frames);
         let reported = frames.counts().reported;
@@ -103,7 +103,7 @@ fn all_frames_of_reported_pageblocks_are_zero_once() {
 #[test]
 fn a_free_makes_only_the_frames_of_its_word_unknown() {
     with_instance(|frames, _, _| {
-        frames.keep_zero_marks();
+        hotmem_testkit::keep_zero_marks(frames);
         let here = range(SECTION, PAGEBLOCK);
         // Makes the bitmaps. A later division that makes them would not know that its frames are zero.
         drop(frames.alloc(within(AllocRequest::frames(1), here)).unwrap());
@@ -122,7 +122,7 @@ fn a_free_makes_only_the_frames_of_its_word_unknown() {
 #[test]
 fn a_search_that_finds_no_run_forgets_what_is_zero() {
     with_instance(|frames, _, _| {
-        frames.keep_zero_marks();
+        hotmem_testkit::keep_zero_marks(frames);
         drop(frames.alloc(AllocRequest::frames(1)).unwrap());
         report_as_zero(frames);
         let all: Vec<_> =
@@ -142,7 +142,7 @@ fn a_search_that_finds_no_run_forgets_what_is_zero() {
 #[test]
 fn pageblocks_that_are_freed_as_zero_are_zero() {
     with_instance(|frames, _, _| {
-        frames.keep_zero_marks();
+        hotmem_testkit::keep_zero_marks(frames);
         let run = AllocRequest::frames(2 * PAGEBLOCK);
         let (allocation, contents) = frames.alloc_with_contents(run).unwrap();
         assert_eq!(contents, Contents::Undefined);
@@ -175,7 +175,7 @@ fn zeroed_frames_are_zero_whether_or_not_the_engine_has_to_write_zeroes() {
 #[test]
 fn memory_that_the_kernel_fills_later_is_not_known_to_be_zero() {
     with_instance(|frames, _, _| {
-        frames.keep_zero_marks();
+        hotmem_testkit::keep_zero_marks(frames);
         report_as_zero(frames);
         // A division marks the words of its pageblock; the others are free as wholes.
         let divided = frames.alloc(AllocRequest::frames(1)).unwrap();
