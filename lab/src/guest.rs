@@ -79,7 +79,8 @@ pub struct Guests {
 }
 
 impl Machine {
-    /// Finds the guests for machines of this architecture. `sizes` are the sizes of memory that are to be plugged into each guest.
+    /// Finds the guests for machines of this architecture. `sizes` are the sizes of memory that are to
+    /// be plugged into each guest.
     ///
     /// # Errors
     /// A guest is not found, or arguments contradict each other.
@@ -150,7 +151,8 @@ impl AccelAndImage {
         let has_reference = guests.iter().any(|guest| guest.is_reference());
         let image =
             has_reference.then(|| image::find_for(architecture, self.guest_image.as_deref()));
-        let linux = guests.contains(&Guest::Linux).then(|| Linux::find(Drivers::Virtio));
+        let linux =
+            guests.contains(&Guest::Linux).then(|| Linux::find(architecture, Drivers::Virtio));
         Ok(Guests {
             architecture,
             accel: self.accel,
@@ -170,7 +172,8 @@ impl Guests {
     }
 
     /// Chooses the accelerator and returns it. This is the accelerator that the command line names,
-    /// otherwise TCG for `--icount`, and otherwise KVM if KVM works.
+    /// otherwise TCG for `--icount` and for an architecture other than x86-64, and otherwise KVM if
+    /// KVM works.
     ///
     /// # Errors
     /// The guest's image cannot be found or built. The image is needed to find out whether KVM
@@ -178,7 +181,7 @@ impl Guests {
     pub fn choose_accel(&mut self) -> Result<Accel> {
         let accel = match self.accel {
             Some(accel) => accel,
-            None if self.icount => Accel::Tcg,
+            None if self.icount || self.architecture != Architecture::X86_64 => Accel::Tcg,
             None => accel::best_accel(self.image.as_deref())?,
         };
         Ok(*self.accel.insert(accel))
@@ -191,11 +194,7 @@ impl Guests {
     pub fn config(&self, guest: Guest, policy: Policy, memory: Bytes) -> Result<Config> {
         let is_offline = policy == Policy::Offline;
         let can_stay_offline = memory.0.is_power_of_two() && memory <= Bytes::gib(128);
-        let reference = |image: &PathBuf| match self.architecture {
-            Architecture::X86_64 => Config::new(image.clone(), memory),
-            Architecture::Aarch64 => Config::aarch64(image.clone(), memory),
-            Architecture::Riscv64 => Config::riscv64(image.clone(), memory),
-        };
+        let reference = |image: &PathBuf| Config::of(self.architecture, image.clone(), memory);
         let config = match (guest, &self.image, &self.linux) {
             (Guest::Hotmem, Some(image), _) => reference(image),
             (Guest::HotmemWithDescriptors, Some(image), _) => {

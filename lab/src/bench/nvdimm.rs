@@ -7,7 +7,7 @@ use crate::{
     guest::Guest,
     linux::{DESCRIPTOR, Drivers, Linux},
     progress,
-    qemu::{Accel, Config, Event, Vm, accel, host, image},
+    qemu::{Accel, Architecture, Config, Event, Vm, accel, host, image},
     size,
     table::table,
 };
@@ -128,7 +128,10 @@ fn measure_all(args: &Args, sample: &mut Sample) -> Result<()> {
     }
     let hotmem = args.guests.contains(&Guest::Hotmem);
     let image = hotmem.then(|| image::find(args.guest_image.as_deref())).transpose()?;
-    let linux = args.guests.contains(&Guest::Linux).then(|| Linux::find(Drivers::Nvdimm));
+    let linux = args
+        .guests
+        .contains(&Guest::Linux)
+        .then(|| Linux::find(Architecture::X86_64, Drivers::Nvdimm));
     let linux = linux.transpose()?;
     let accel = match args.accel {
         Some(accel) => accel,

@@ -3,6 +3,7 @@
 
 use super::record::Metric;
 use crate::linux::Drivers;
+use crate::qemu::Architecture;
 
 /// A section of the report, which shows the records of one bench or two.
 pub(crate) struct Section {
@@ -47,9 +48,9 @@ pub(crate) enum Requirement {
     /// The step needs only this process.
     Nothing,
     /// The reference guest under QEMU.
-    Guest,
+    Guest(Architecture),
     /// The reference guest under QEMU, and Linux, which is left out if it is missing.
-    GuestAndLinux(Drivers),
+    GuestAndLinux(Architecture, Drivers),
     /// Xen.
     Xen,
     /// QEMU's pseries machine with its guest, and Linux, which is left out if it is missing.

@@ -5,10 +5,12 @@
 //! followed by `init.sh` or `nvdimm.sh`.
 
 pub(crate) mod cpio;
+mod distribution;
 mod error;
 mod packages;
 
-use crate::qemu::Config;
+use crate::qemu::{Architecture, Config};
+use distribution::Distribution;
 pub use error::Error;
 use hotmem::Bytes;
 pub use packages::Drivers;
@@ -21,9 +23,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The directories that are searched for the packages: the directory where `cargo xtask setup`
-/// unpacks them, and the root, where they are installed.
-const ROOTS: [&str; 2] = [concat!(env!("CARGO_MANIFEST_DIR"), "/../target/linux"), "/"];
+/// The directory below which `cargo xtask setup` unpacks packages.
+const UNPACKED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../target");
+/// The directory below which packages are installed.
+const INSTALLED: &str = "/";
 
 /// The script of the first process of a guest with a virtio-mem device.
 const INIT: &str = concat!(include_str!("begin.sh"), include_str!("init.sh"));
@@ -41,29 +44,37 @@ pub const MEMORY_BLOCK: Bytes = Bytes::mib(128);
 
 /// A Linux that is ready to boot.
 pub struct Linux {
+    architecture: Architecture,
+    distribution: &'static Distribution,
     kernel: PathBuf,
     /// An anonymous file, which is removed when it is closed.
     initramfs: File,
 }
 
 impl Linux {
-    /// Finds the packages, and makes an initramfs from them with these drivers.
+    /// Finds the packages for an architecture, and makes an initramfs from them with these drivers.
     ///
     /// # Errors
     /// [`Error`].
-    pub fn find(drivers: Drivers) -> Result<Linux, Error> {
+    pub fn find(architecture: Architecture, drivers: Drivers) -> Result<Linux, Error> {
+        let distribution = Distribution::of(architecture)?;
         let init = match drivers {
             Drivers::Virtio => INIT,
             Drivers::Nvdimm => NVDIMM,
         };
-        for root in ROOTS {
-            if let Some(packages) = Packages::below(Path::new(root), drivers)? {
+        for root in [Path::new(UNPACKED).join(distribution.directory), INSTALLED.into()] {
+            if let Some(packages) = Packages::below(&root, distribution, drivers)? {
                 let archive = initramfs(&packages, init)?;
                 let initramfs = anonymous_file(&archive).map_err(Error::Initramfs)?;
-                return Ok(Linux { kernel: packages.kernel, initramfs });
+                return Ok(Linux {
+                    architecture,
+                    distribution,
+                    kernel: packages.kernel,
+                    initramfs,
+                });
             }
         }
-        Err(Error::NotInstalled)
+        Err(Error::NotInstalled(architecture, distribution.package))
     }
 
     /// Returns the configuration of a machine that boots this Linux and whose device can plug
@@ -73,8 +84,10 @@ impl Linux {
         let fd = self.initramfs.as_raw_fd();
         // QEMU opens the file by this name, and does not inherit it.
         let initrd = PathBuf::from(format!("/proc/{}/fd/{fd}", std::process::id()));
-        let config = Config::new(self.kernel.clone(), memory).with_guest_option("plug", memory.0);
-        let append = ["console=ttyS0", "quiet"].map(str::to_owned).into_iter().chain(config.append);
+        let config = Config::of(self.architecture, self.kernel.clone(), memory);
+        let config = config.with_guest_option("plug", memory.0);
+        let console = format!("console={}", self.distribution.console);
+        let append = [console, "quiet".to_owned()].into_iter().chain(config.append);
         Config { append: append.collect(), initrd: Some(initrd), ..config }
     }
 
@@ -211,8 +224,12 @@ mod tests {
 
     #[test]
     fn the_guest_boots_with_the_size_to_be_plugged() {
-        let linux =
-            Linux { kernel: "/boot/vmlinuz".into(), initramfs: anonymous_file(b"070701").unwrap() };
+        let linux = Linux {
+            architecture: Architecture::X86_64,
+            distribution: &distribution::AMD64,
+            kernel: "/boot/vmlinuz".into(),
+            initramfs: anonymous_file(b"070701").unwrap(),
+        };
         let config = linux.config(Bytes::gib(16));
         assert_eq!(config.append, ["console=ttyS0", "quiet", "hotmem.plug=17179869184"]);
         assert_eq!(fs::read(config.initrd.unwrap()).unwrap(), b"070701");

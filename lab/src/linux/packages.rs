@@ -1,6 +1,6 @@
 //! Finds the parts of the Linux guest in Debian's packages.
 
-use super::error::Error;
+use super::{distribution::Distribution, error::Error};
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -55,9 +55,14 @@ pub(super) struct Packages {
 
 impl Packages {
     /// Returns the packages that are unpacked or installed below `root`, or `None` if there is no
-    /// kernel or no BusyBox.
-    pub(super) fn below(root: &Path, drivers: Drivers) -> Result<Option<Packages>, Error> {
-        let Some((kernel, release)) = newest_kernel(&root.join("boot")) else { return Ok(None) };
+    /// kernel of the distribution or no BusyBox.
+    pub(super) fn below(
+        root: &Path,
+        distribution: &Distribution,
+        drivers: Drivers,
+    ) -> Result<Option<Packages>, Error> {
+        let kernel = newest_kernel(&root.join("boot"), distribution.flavour);
+        let Some((kernel, release)) = kernel else { return Ok(None) };
         let find = |path: &str| {
             // Some distributions have merged `/bin` and `/lib` into `/usr`.
             let paths = [root.join(path), root.join("usr").join(path)];
@@ -81,18 +86,21 @@ impl Packages {
     }
 }
 
-/// Returns Debian's cloud kernel with the highest name, and its release as `uname -r` prints it.
-fn newest_kernel(boot: &Path) -> Option<(PathBuf, String)> {
+/// Returns the kernel of a flavour with the highest name, and its release as `uname -r` prints it.
+fn newest_kernel(boot: &Path, flavour: &str) -> Option<(PathBuf, String)> {
     let names =
         fs::read_dir(boot).ok()?.flatten().filter_map(|file| file.file_name().into_string().ok());
     let releases = names.filter_map(|name| name.strip_prefix("vmlinuz-").map(str::to_owned));
-    let release = releases.filter(|release| release.ends_with("-cloud-amd64")).max()?;
+    let release = releases.filter(|release| release.ends_with(flavour)).max()?;
     Some((boot.join(format!("vmlinuz-{release}")), release))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{
+        super::distribution::{AMD64, ARM64},
+        *,
+    };
 
     const RELEASE: &str = "6.1.0-56-cloud-amd64";
 
@@ -138,7 +146,7 @@ mod tests {
         for drivers in [Drivers::Virtio, Drivers::Nvdimm] {
             let files = files(drivers, "ko.xz");
             let tree = tree("linux-all", &files);
-            let found = Packages::below(&tree.0, drivers).unwrap().unwrap();
+            let found = Packages::below(&tree.0, &AMD64, drivers).unwrap().unwrap();
             assert_eq!(found.kernel, tree.0.join("boot").join(format!("vmlinuz-{RELEASE}")));
             assert_eq!(found.busybox, tree.0.join("bin/busybox"));
             let expected: Vec<_> = files.iter().map(|path| tree.0.join(path)).collect();
@@ -151,18 +159,20 @@ mod tests {
         let mut files = files(Drivers::Virtio, "ko");
         files.remove(0);
         let tree = tree("linux-module", &files);
-        let error = Packages::below(&tree.0, Drivers::Virtio).unwrap_err();
+        let error = Packages::below(&tree.0, &AMD64, Drivers::Virtio).unwrap_err();
         assert!(error.to_string().contains("virtio_ring.ko"), "{error}");
         let list = tree.0.join(format!("usr/lib/modules/{RELEASE}/modules.builtin"));
         fs::write(list, "kernel/drivers/virtio/virtio_ring.ko\n").unwrap();
-        let found = Packages::below(&tree.0, Drivers::Virtio).unwrap().unwrap();
+        let found = Packages::below(&tree.0, &AMD64, Drivers::Virtio).unwrap().unwrap();
         assert_eq!(found.modules.len(), files.len());
     }
 
     #[test]
     fn a_root_without_packages_is_no_error() {
-        assert_eq!(Packages::below(Path::new("/nowhere"), Drivers::Virtio).unwrap(), None);
+        assert_eq!(Packages::below(Path::new("/nowhere"), &AMD64, Drivers::Virtio).unwrap(), None);
         let other = Tree::new("linux-other", &["boot/vmlinuz-6.1.0-9-amd64", "bin/busybox"]);
-        assert_eq!(Packages::below(&other.0, Drivers::Virtio).unwrap(), None);
+        assert_eq!(Packages::below(&other.0, &AMD64, Drivers::Virtio).unwrap(), None);
+        let x86 = tree("linux-x86", &files(Drivers::Virtio, "ko"));
+        assert_eq!(Packages::below(&x86.0, &ARM64, Drivers::Virtio).unwrap(), None);
     }
 }

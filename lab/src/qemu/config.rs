@@ -141,6 +141,17 @@ pub struct Config {
 }
 
 impl Config {
+    /// Returns a machine of an architecture with one CPU and 128 MiB of boot memory. `memory` can be
+    /// plugged into it, or is its [`late_memory`](Self::late_memory) if it has no virtio-mem device.
+    #[must_use]
+    pub fn of(architecture: Architecture, kernel: PathBuf, memory: Bytes) -> Config {
+        match architecture {
+            Architecture::X86_64 => Config::new(kernel, memory),
+            Architecture::Aarch64 => Config::aarch64(kernel, memory),
+            Architecture::Riscv64 => Config::riscv64(kernel, memory),
+        }
+    }
+
     /// Returns a machine with one CPU and 128 MiB of boot memory, into which `device_memory` can be
     /// plugged.
     #[must_use]

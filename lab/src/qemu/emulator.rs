@@ -4,19 +4,21 @@
 use std::{
     env,
     ffi::OsStr,
+    fmt,
     path::{Path, PathBuf},
     process::Command,
 };
 
 /// An architecture of machines that QEMU emulates.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, clap::ValueEnum)]
 pub enum Architecture {
-    /// A PC.
+    /// A PC
     #[default]
+    #[value(name = "x86")]
     X86_64,
-    /// QEMU's machine `virt` for aarch64.
+    /// QEMU's machine `virt` for aarch64
     Aarch64,
-    /// QEMU's machine `virt` for riscv64.
+    /// QEMU's machine `virt` for riscv64, which has no virtio-mem device
     Riscv64,
 }
 
@@ -29,6 +31,16 @@ impl Architecture {
             Architecture::Aarch64 => "qemu-system-aarch64",
             Architecture::Riscv64 => "qemu-system-riscv64",
         }
+    }
+}
+
+impl fmt::Display for Architecture {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Architecture::X86_64 => "x86",
+            Architecture::Aarch64 => "aarch64",
+            Architecture::Riscv64 => "riscv64",
+        })
     }
 }
 

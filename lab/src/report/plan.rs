@@ -7,7 +7,7 @@ use super::{
 use crate::{bench, linux::Linux, pseries::LinuxGuest, qemu::image, xen};
 
 /// The order in which steps run. The second visits follow in the same order.
-const ORDER: [&str; 28] = [
+const ORDER: [&str; 32] = [
     "frames",
     "tails",
     "fragmentation",
@@ -22,14 +22,18 @@ const ORDER: [&str; 28] = [
     "vm-cold",
     "vm-sizes",
     "vm-used",
+    "vm-aarch64",
     "teardown-xen",
     "packing",
+    "packing-aarch64",
     "contiguity",
     "contiguity-large",
     "contiguity-pc",
     "page-fault",
     "nvdimm",
     "vm-instructions",
+    "vm-aarch64-instructions",
+    "vm-riscv64-instructions",
     "nvdimm-instructions",
     "memmap-instructions",
     "frames-instructions",
@@ -93,14 +97,16 @@ fn on_this_machine(step: &Step, set: usize) -> PlannedRun {
     };
     let (line, missing) = match step.requirement {
         Requirement::Nothing => (line.to_owned(), None),
-        Requirement::Guest => match image::find(None) {
+        Requirement::Guest(architecture) => match image::find_for(architecture, None) {
             Ok(_) => (line.to_owned(), None),
             Err(error) => (String::new(), missing("hotmem", format!("{error}"))),
         },
-        Requirement::GuestAndLinux(drivers) => match Linux::find(drivers) {
-            Ok(_) => (line.to_owned(), None),
-            Err(error) => (without_linux(line), missing("linux", format!("{error}"))),
-        },
+        Requirement::GuestAndLinux(architecture, drivers) => {
+            match Linux::find(architecture, drivers) {
+                Ok(_) => (line.to_owned(), None),
+                Err(error) => (without_linux(line), missing("linux", format!("{error}"))),
+            }
+        }
         Requirement::Xen => match xen::Machine::find(None) {
             Ok(_) => (line.to_owned(), None),
             Err(error) => (String::new(), missing("all of Xen", format!("{error:#}"))),

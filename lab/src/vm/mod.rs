@@ -289,9 +289,6 @@ impl Args {
     }
 
     fn check(&self) -> Result<()> {
-        if self.architecture() != Architecture::X86_64 && self.guest == Guest::Linux {
-            bail!("--guest linux: on aarch64 and riscv64 only the reference guest can be booted");
-        }
         if self.arch == Arch::Riscv64 && self.balloon {
             bail!("--balloon: on riscv64 the guest does not give the memory back and end");
         }

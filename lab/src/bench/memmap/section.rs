@@ -5,6 +5,7 @@ use super::{NAME, instructions};
 use crate::bench::nvdimm;
 use crate::bench::section::{Cases, Plot, Requirement, Row, Section, step};
 use crate::linux::Drivers;
+use crate::qemu::Architecture;
 
 const FIELD_BY_FIELD: &[(&str, &str)] = &[("field by field", "before")];
 const LINUX: &[(&str, &str)] = &[("Linux", "linux")];
@@ -57,13 +58,15 @@ pub(crate) const SECTION: Section = Section {
             .needs(Requirement::Valgrind)
             .standard("memmap --rebinds 0 --first-binds 0 --instructions", 60),
         step("nvdimm")
-            .needs(Requirement::GuestAndLinux(Drivers::Nvdimm))
+            .needs(Requirement::GuestAndLinux(Architecture::X86_64, Drivers::Nvdimm))
             .standard("nvdimm --guests hotmem,linux --rebinds 2 --measures time", 30)
             .twice(),
-        step("nvdimm-instructions").needs(Requirement::GuestAndLinux(Drivers::Nvdimm)).standard(
-            "nvdimm --guests hotmem,linux --measures instructions --counted-rebinds 1",
-            200,
-        ),
+        step("nvdimm-instructions")
+            .needs(Requirement::GuestAndLinux(Architecture::X86_64, Drivers::Nvdimm))
+            .standard(
+                "nvdimm --guests hotmem,linux --measures instructions --counted-rebinds 1",
+                200,
+            ),
     ],
     rows: &[
         TIME.of("fsdax/*", "descriptors of a device's memory written, for single frames ({})")

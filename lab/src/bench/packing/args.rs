@@ -2,6 +2,7 @@
 
 use crate::{
     guest::{AccelAndImage, Guest},
+    qemu::Architecture,
     size,
 };
 use hotmem::Bytes;
@@ -10,6 +11,9 @@ use std::path::PathBuf;
 /// Arguments of `hotmem bench packing`.
 #[derive(clap::Args)]
 pub struct Args {
+    /// The machine of the guests
+    #[arg(long, value_enum, default_value_t)]
+    pub(super) arch: Architecture,
     /// The memory of the host, which is the limit of a memory cgroup. If this process may not make
     /// a cgroup, the bench compares the resident memory of all guests with the limit
     #[arg(long, value_name = "SIZE", default_value = "15G", value_parser = size::parse)]

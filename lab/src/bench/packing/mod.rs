@@ -29,8 +29,14 @@ const NOTE: &str = "A host is a memory cgroup. For a simulated host, the bench l
      the memory that the guests' processes hold. hotmem-64B writes a descriptor of 64 bytes for \
      each frame, as linux does. hotmem writes none. hotmem-no-reports is hotmem without reports.";
 
-/// The name of the bench in its records.
-pub(super) const NAME: &str = "packing";
+/// Returns the name of the bench in its records.
+pub(super) const fn name(architecture: Architecture) -> &'static str {
+    match architecture {
+        Architecture::X86_64 => "packing",
+        Architecture::Aarch64 => "packing-aarch64",
+        Architecture::Riscv64 => "packing-riscv64",
+    }
+}
 
 pub(super) fn run(args: &Args) -> Result<()> {
     if args.guest > args.host {
@@ -45,11 +51,8 @@ pub(super) fn run(args: &Args) -> Result<()> {
     }
     let measure = |sample: &mut Sample| {
         pack_each(subjects(&args.guests), |subject| {
-            let mut guests = args.accel_and_image.guests(
-                Architecture::X86_64,
-                &[subject.guest()],
-                args.guest,
-            )?;
+            let mut guests =
+                args.accel_and_image.guests(args.arch, &[subject.guest()], args.guest)?;
             sample.set_executor(guests.choose_accel()?.into());
             Bench { args, guests, sample }.pack(subject)
         })
@@ -58,7 +61,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
         record::print(records)?;
         Ok(say!("{NOTE}")?)
     };
-    results::collect(NAME, args.json.as_deref(), measure, print)
+    results::collect(name(args.arch), args.json.as_deref(), measure, print)
 }
 
 /// Packs guests of each subject, even if others fail.

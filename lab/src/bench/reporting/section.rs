@@ -4,6 +4,7 @@ use super::{NAME, page_fault};
 use crate::bench::packing;
 use crate::bench::section::{Cases, Plot, Requirement, Row, Section, step};
 use crate::linux::Drivers;
+use crate::qemu::Architecture;
 
 const LINUX: &[(&str, &str)] = &[("Linux", "linux")];
 const WITHOUT_REPORTS: &[(&str, &str)] = &[("the same without reports", "hotmem-no-reports")];
@@ -14,13 +15,14 @@ const PACKED: &[(&str, &str)] = &[
     ("Linux", "linux"),
     ("hotmem without reports", "hotmem-no-reports"),
 ];
+const PACKING: &str = packing::name(Architecture::X86_64);
 const GUESTS: Row =
-    Row::new(packing::NAME, packing::GUESTS).peers(LINUX).subject("hotmem-64B").more_is_better();
+    Row::new(PACKING, packing::GUESTS).peers(LINUX).subject("hotmem-64B").more_is_better();
 const RESIDUAL: Row =
-    Row::new(packing::NAME, packing::RESIDENT_AFTER_FREE).peers(LINUX).subject("hotmem-64B");
-const SETTLE: Row =
-    Row::new(packing::NAME, packing::SETTLE_TIME).peers(LINUX).subject("hotmem-64B");
-const IDLE: Row = Row::new(packing::NAME, packing::IDLE).peers(LINUX).subject("hotmem-64B");
+    Row::new(PACKING, packing::RESIDENT_AFTER_FREE).peers(LINUX).subject("hotmem-64B");
+const AARCH64_RESIDUAL: Row = Row { bench: packing::name(Architecture::Aarch64), ..RESIDUAL };
+const SETTLE: Row = Row::new(PACKING, packing::SETTLE_TIME).peers(LINUX).subject("hotmem-64B");
+const IDLE: Row = Row::new(PACKING, packing::IDLE).peers(LINUX).subject("hotmem-64B");
 const TIME: Row = Row::new(NAME, super::TIME).limit("limit");
 const RATE: Row =
     Row::new(NAME, page_fault::OPERATION_RATE).peers(WITHOUT_REPORTS).more_is_better();
@@ -50,7 +52,7 @@ pub(crate) const SECTION: Section = Section {
                6.1.",
     steps: &[
         step("packing")
-            .needs(Requirement::GuestAndLinux(Drivers::Virtio))
+            .needs(Requirement::GuestAndLinux(Architecture::X86_64, Drivers::Virtio))
             .standard(
                 "packing --guests linux,hotmem-64B,hotmem --host 1900M --guest 1G --touch \
                  600M..700M",
@@ -61,10 +63,17 @@ pub(crate) const SECTION: Section = Section {
                  --max-guests 3",
                 60,
             ),
+        step("packing-aarch64")
+            .needs(Requirement::GuestAndLinux(Architecture::Aarch64, Drivers::Virtio))
+            .standard(
+                "packing --arch aarch64 --guests linux,hotmem-64B --host 1900M --guest 1G --touch \
+                 600M..700M --max-guests 2",
+                100,
+            ),
         step("give-back")
             .standard("reporting --cases give_back --give-back 1G,2G,4G --runs 3", 30)
             .quick("reporting --cases give_back --give-back 1G,2G --runs 3", 10),
-        step("page-fault").needs(Requirement::Guest).standard(
+        step("page-fault").needs(Requirement::Guest(Architecture::X86_64)).standard(
             "reporting --cases page_fault --threads 1,2 --rounds 1,16 --bursts 2 --runs 3 \
                  --boots 3 --no-instructions",
             400,
@@ -83,6 +92,11 @@ pub(crate) const SECTION: Section = Section {
                  {})",
             )
             .headline("1900M/1G"),
+        AARCH64_RESIDUAL.of(
+            "*/*",
+            "memory that the host holds for an idle guest on aarch64, 64 bytes a frame (host/guest \
+                 {})",
+        ),
         RESIDUAL
             .of(
                 "*/*",
@@ -108,7 +122,7 @@ pub(crate) const SECTION: Section = Section {
     plots: &[
         Plot::new(
             "Memory held for all guests together, by their number",
-            (packing::NAME, packing::TOTAL_HELD),
+            (PACKING, packing::TOTAL_HELD),
             PACKED,
             Cases::Numbers { case: "*/*/after-guest-*", axis: "guests", is_logarithmic: false },
         )

@@ -3,6 +3,7 @@
 use super::memory_in_use::MemoryInUse;
 use crate::{
     guest::{Guest, Machine, Policy},
+    qemu::Architecture,
     size,
 };
 use hotmem::Bytes;
@@ -11,6 +12,10 @@ use std::path::PathBuf;
 /// Arguments of `hotmem bench vm`.
 #[derive(clap::Args)]
 pub struct Args {
+    /// The machine to boot. On riscv64, which has no virtio-mem device, the machine has the memory
+    /// from the start, and the guest tells its engine of it after boot
+    #[arg(long, value_enum, default_value_t)]
+    pub(super) arch: Architecture,
     /// The sizes to plug [default: 16G,64G,256G,512G,4T; if Linux is among the guests, 16G,64G,
     /// because Linux needs boot memory for descriptors]
     #[arg(long, value_name = "SIZE,…", value_delimiter = ',', value_parser = size::parse)]

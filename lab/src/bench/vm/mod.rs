@@ -5,9 +5,11 @@
 //! | `mod.rs` | the runs, and the notes below their table |
 //! | `args.rs` | the arguments, the default sizes and warm-ups |
 //! | `measure.rs` | one guest: boot, warm-up, plug and unplug |
+//! | `late_memory.rs` | one guest on a machine without a virtio-mem device |
 //! | `memory_in_use.rs` | what happens to memory in use |
 
 mod args;
+mod late_memory;
 mod measure;
 mod memory_in_use;
 #[cfg(feature = "report")]
@@ -41,19 +43,30 @@ const LINUX_OFFLINE_NOTE: &str = "linux, offline: the virtio-mem driver of Linux
      and the warm-up plugs one of them. The bench computes the plugged memory from the number of \
      memory blocks.";
 
-/// The name of the bench in its records.
-const NAME: &str = "vm";
+/// The note that is printed if the guest takes memory into use that the machine had from the start.
+const LATE_MEMORY_NOTE: &str = "riscv64: QEMU has no virtio-mem device there. The machine has the memory \
+     from the start, and the guest tells its engine of it after boot. The figures are the guest's own, \
+     and include no device.";
+
+/// Returns the name of the bench in its records.
+const fn name(architecture: Architecture) -> &'static str {
+    match architecture {
+        Architecture::X86_64 => "vm",
+        Architecture::Aarch64 => "vm-aarch64",
+        Architecture::Riscv64 => "vm-riscv64",
+    }
+}
 
 pub(super) fn run(args: &Args) -> Result<()> {
     let measure = |sample: &mut Sample| measure_all(args, sample);
     let print = |records: &[Record]| print(args, records);
-    results::collect(NAME, args.json.as_deref(), measure, print)
+    results::collect(name(args.arch), args.json.as_deref(), measure, print)
 }
 
 /// Measures all cases.
 fn measure_all(args: &Args, sample: &mut Sample) -> Result<()> {
     let sizes = args.sizes();
-    let mut guests = args.machine.guests(Architecture::X86_64, &args.guests, &sizes)?;
+    let mut guests = args.machine.guests(args.arch, &args.guests, &sizes)?;
     sample.set_executor(guests.choose_accel()?.into());
     let mut bench = Bench { args, guests, sample, progress: progress::spinner() };
     for (size, policy) in sizes.iter().flat_map(|&s| args.policies.iter().map(move |&p| (s, p))) {
@@ -61,7 +74,12 @@ fn measure_all(args: &Args, sample: &mut Sample) -> Result<()> {
             for &guest in &args.guests {
                 let case = format!("{}/{policy}", size::short(size));
                 bench.progress.set_message(format!("{case}, {guest}, run {run} of {}", args.runs));
-                let measured = bench.measure(guest, policy, size, &case);
+                let measured = match args.arch {
+                    Architecture::X86_64 | Architecture::Aarch64 => {
+                        bench.measure(guest, policy, size, &case)
+                    }
+                    Architecture::Riscv64 => bench.measure_late(guest, policy, size, &case),
+                };
                 measured.with_context(|| format!("{case}, {guest}"))?;
             }
         }
@@ -73,6 +91,9 @@ fn measure_all(args: &Args, sample: &mut Sample) -> Result<()> {
 /// Prints the figures, and explains them.
 fn print(args: &Args, records: &[Record]) -> Result<()> {
     record::print(records)?;
+    if args.arch == Architecture::Riscv64 {
+        return Ok(say!("{LATE_MEMORY_NOTE}")?);
+    }
     if args.full_warm_up() != Bytes::ZERO {
         let warm_up = args.full_warm_up();
         say!("Warm-up: each guest first plugged and unplugged {warm_up}, or half of the size.")?;

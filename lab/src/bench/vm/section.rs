@@ -1,8 +1,9 @@
 //! The section of the report about plugging and unplugging memory in guests.
 
-use super::{NAME, measure};
+use super::{measure, name};
 use crate::bench::section::{Cases, Plot, Requirement, Row, Section, step};
 use crate::linux::Drivers;
+use crate::qemu::Architecture;
 
 const LINUX: &[(&str, &str)] = &[("Linux", "linux")];
 const GUESTS: &[(&str, &str)] = &[
@@ -10,9 +11,15 @@ const GUESTS: &[(&str, &str)] = &[
     ("hotmem, no descriptors", "hotmem"),
     ("Linux", "linux"),
 ];
+const NAME: &str = name(Architecture::X86_64);
 const TIME: Row = Row::new(NAME, measure::TIME);
-const INSTRUCTIONS: Row = Row::new(NAME, measure::INSTRUCTIONS).peers(LINUX).subject("hotmem-64B");
 const FIRST_LINE: Row = Row::new(NAME, measure::FIRST_LINE);
+const AARCH64_TIME: Row = Row::new(name(Architecture::Aarch64), measure::TIME);
+
+/// Returns a row of the instructions of the guest with descriptors on an architecture.
+const fn instructions(architecture: Architecture) -> Row {
+    Row::new(name(architecture), measure::INSTRUCTIONS).peers(LINUX).subject("hotmem-64B")
+}
 
 pub(crate) const SECTION: Section = Section {
     id: "plug",
@@ -34,26 +41,41 @@ pub(crate) const SECTION: Section = Section {
                not been measured.",
     steps: &[
         step("vm")
-            .needs(Requirement::GuestAndLinux(Drivers::Virtio))
+            .needs(Requirement::GuestAndLinux(Architecture::X86_64, Drivers::Virtio))
             .standard(
                 "vm --guests hotmem-64B,linux,hotmem --sizes 4G,16G,64G --touch 0 --runs 3",
                 220,
             )
             .quick("vm --guests hotmem-64B,linux --sizes 2G,4G --touch 0 --runs 2", 50),
-        step("vm-cold").needs(Requirement::GuestAndLinux(Drivers::Virtio)).standard(
+        step("vm-cold").needs(Requirement::GuestAndLinux(Architecture::X86_64, Drivers::Virtio)).standard(
             "vm --guests hotmem-64B,linux --sizes 16G --touch 0 --warm-up 0 --runs 2",
             27,
         ),
         step("vm-sizes")
-            .needs(Requirement::Guest)
+            .needs(Requirement::Guest(Architecture::X86_64))
             .standard("vm --sizes 256G,512G,4T --touch 0 --warm-up 2G --runs 3", 12)
             .quick("vm --sizes 16G,64G,4T --touch 0 --warm-up 2G --runs 3", 10),
         step("vm-used")
-            .needs(Requirement::Guest)
+            .needs(Requirement::Guest(Architecture::X86_64))
             .standard("vm --sizes 64G --touch 1G --warm-up 2G --runs 3", 42),
         step("vm-instructions")
-            .needs(Requirement::GuestAndLinux(Drivers::Virtio))
+            .needs(Requirement::GuestAndLinux(Architecture::X86_64, Drivers::Virtio))
             .standard("vm --guests hotmem-64B,linux --sizes 16G --touch 0 --runs 1 --icount", 34),
+        step("vm-aarch64")
+            .needs(Requirement::GuestAndLinux(Architecture::Aarch64, Drivers::Virtio))
+            .standard(
+                "vm --arch aarch64 --guests hotmem-64B,linux,hotmem --sizes 16G,64G --touch 0 --runs 3",
+                220,
+            ),
+        step("vm-aarch64-instructions")
+            .needs(Requirement::GuestAndLinux(Architecture::Aarch64, Drivers::Virtio))
+            .standard(
+                "vm --arch aarch64 --guests hotmem-64B,linux --sizes 16G --touch 0 --runs 1 --icount",
+                34,
+            ),
+        step("vm-riscv64-instructions")
+            .needs(Requirement::Guest(Architecture::Riscv64))
+            .standard("vm --arch riscv64 --guests hotmem-64B,hotmem --sizes 1G --runs 1 --icount", 4),
     ],
     rows: &[
         TIME.of(
@@ -77,13 +99,43 @@ pub(crate) const SECTION: Section = Section {
         .peers(LINUX)
         .subject("hotmem-64B")
         .in_step("vm-cold"),
-        INSTRUCTIONS.of(
+        instructions(Architecture::X86_64).of(
             "*/online_movable/plug",
             "{} plugged into a guest, 64 bytes written for each frame: instructions",
         ),
-        INSTRUCTIONS.of(
+        instructions(Architecture::X86_64).of(
             "*/online_movable/unplug",
             "{} unplugged from that guest, none of it in use: instructions",
+        ),
+        AARCH64_TIME
+            .of(
+                "*/online_movable/plug",
+                "{} plugged into a guest on aarch64, 64 bytes written for each frame",
+            )
+            .peers(LINUX)
+            .subject("hotmem-64B"),
+        AARCH64_TIME
+            .of(
+                "*/online_movable/unplug",
+                "{} unplugged from that guest on aarch64, none of it in use",
+            )
+            .peers(LINUX)
+            .subject("hotmem-64B"),
+        instructions(Architecture::Aarch64).of(
+            "*/online_movable/plug",
+            "{} plugged into a guest on aarch64, 64 bytes written for each frame: instructions",
+        ),
+        instructions(Architecture::Aarch64).of(
+            "*/online_movable/unplug",
+            "{} unplugged from that guest on aarch64, none of it in use: instructions",
+        ),
+        instructions(Architecture::Riscv64).of(
+            "*/online_movable/plug",
+            "{} of a guest on riscv64 added after boot, 64 bytes written for each frame: instructions",
+        ),
+        instructions(Architecture::Riscv64).of(
+            "*/online_movable/unplug",
+            "{} of that guest on riscv64 removed, none of it in use: instructions",
         ),
         TIME.of("*/online_movable/plug", "{} plugged into a guest without descriptors"),
         TIME.of("*/online_movable/unplug", "{} unplugged from a guest without descriptors"),

@@ -1,0 +1,42 @@
+//! Debian's packages of Linux for an architecture.
+
+use super::error::Error;
+use crate::qemu::Architecture;
+
+/// What differs between the architectures.
+#[derive(PartialEq, Eq, Debug)]
+pub(super) struct Distribution {
+    /// The package whose dependency has the kernel.
+    pub(super) package: &'static str,
+    /// The end of the kernel's release.
+    pub(super) flavour: &'static str,
+    /// The directory below `target` into which `cargo xtask setup` unpacks the packages.
+    pub(super) directory: &'static str,
+    /// The kernel's name of the serial console.
+    pub(super) console: &'static str,
+}
+
+pub(super) const AMD64: Distribution = Distribution {
+    package: "linux-image-cloud-amd64",
+    flavour: "-cloud-amd64",
+    directory: "linux",
+    console: "ttyS0",
+};
+
+pub(super) const ARM64: Distribution = Distribution {
+    package: "linux-image-cloud-arm64",
+    flavour: "-cloud-arm64",
+    directory: "linux-arm64",
+    console: "ttyAMA0",
+};
+
+impl Distribution {
+    /// Returns the packages for an architecture on which Linux is a peer.
+    pub(super) fn of(architecture: Architecture) -> Result<&'static Distribution, Error> {
+        match architecture {
+            Architecture::X86_64 => Ok(&AMD64),
+            Architecture::Aarch64 => Ok(&ARM64),
+            Architecture::Riscv64 => Err(Error::NoHotplug(architecture)),
+        }
+    }
+}
