@@ -3,7 +3,7 @@
 #![no_main]
 
 use hotmem::{AllocRequest, AlwaysMapped, BootMap, BootRange, Frames, Hotplug, OneCpu};
-use hotmem_embedding::{BOOT_MAPPING_SIZE, Boot, PrintedError, direct_map, kernel, println};
+use hotmem_embedding::{BOOT_MAPPING, Boot, PrintedError, direct_map, kernel, println};
 
 kernel!(main);
 
@@ -12,12 +12,12 @@ static FRAMES: Frames<OneCpu> = Frames::new(OneCpu);
 
 fn main(boot: &Boot) -> Result<(), PrintedError> {
     let ram = boot.mapped_ram().map(BootRange::from);
-    let reserved = [(0..1 << 20).into(), boot.image.clone().into()];
+    let reserved = boot.in_use().map(BootRange::from);
     let map = BootMap { reserved: &reserved, ..BootMap::from(&ram) };
-    // SAFETY: the boot code has mapped the first GiB of memory in the direct map. Of this memory
-    // only the image is in use, and the image is reserved.
+    // SAFETY: the boot code has mapped a GiB of memory in the direct map. Of this memory only the
+    // image is in use, and the image is reserved.
     let _hotplug = unsafe {
-        let mapping = AlwaysMapped::new(direct_map(0), (0..BOOT_MAPPING_SIZE).try_into()?);
+        let mapping = AlwaysMapped::new(direct_map(0), BOOT_MAPPING.try_into()?);
         Hotplug::bootstrap(&FRAMES, mapping, map)?
     };
 

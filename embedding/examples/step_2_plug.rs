@@ -1,11 +1,11 @@
-//! Step 2: memory after boot, without a device. The memory from 128 MiB to 192 MiB is added, used
-//! and removed again.
+//! Step 2: memory after boot, without a device. 64 MiB that the boot map
+//! lacks are added, used and removed again.
 #![no_std]
 #![no_main]
 
 use hotmem::{AllocRequest, OnlineType, Progress, Shrink, State};
 use hotmem::{AlwaysMapped, BootMap, BootRange, Budget, Frames, Hotplug, NoHooks, OneCpu};
-use hotmem_embedding::{BOOT_MAPPING_SIZE, Boot, PrintedError, direct_map, kernel, println};
+use hotmem_embedding::{BOOT_MAPPING, Boot, PrintedError, direct_map, kernel, println};
 use spin::Mutex;
 
 kernel!(main);
@@ -18,21 +18,21 @@ const MIB: u64 = 1 << 20;
 
 fn main(boot: &Boot) -> Result<(), PrintedError> {
     // The boot map must not contain memory that is added later.
-    let end = 128 * MIB;
-    let ram = boot.ram.clone().map(|ram| BootRange::from(ram.start.min(end)..ram.end.min(end)));
-    let reserved = [(0..MIB).into(), boot.image.clone().into()];
+    let end = BOOT_MAPPING.start + 128 * MIB;
+    let ram = boot.ram_below(end).map(BootRange::from);
+    let reserved = boot.in_use().map(BootRange::from);
     let map = BootMap { reserved: &reserved, ..BootMap::from(&ram) };
-    // SAFETY: the boot code has mapped the first GiB of memory in the direct map. Of this memory
-    // only the image is in use, and the image is reserved.
+    // SAFETY: the boot code has mapped a GiB of memory in the direct map. Of this memory only the
+    // image is in use, and the image is reserved.
     let hotplug = unsafe {
-        let mapping = AlwaysMapped::new(direct_map(0), (0..BOOT_MAPPING_SIZE).try_into()?);
+        let mapping = AlwaysMapped::new(direct_map(0), BOOT_MAPPING.try_into()?);
         Hotplug::bootstrap(&FRAMES, mapping, map)?
     };
     *HOTPLUG.lock() = Some(hotplug);
 
     let mut lock = HOTPLUG.lock();
     let hotplug = lock.as_mut().ok_or("the engine was not started")?;
-    let plugged = (128 * MIB..192 * MIB).try_into()?;
+    let plugged = (end..end + 64 * MIB).try_into()?;
     hotplug.announce(plugged)?;
     hotplug.add(plugged)?;
     hotplug.online(plugged, OnlineType::Movable, &mut NoHooks)?;

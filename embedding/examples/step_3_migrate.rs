@@ -5,7 +5,7 @@
 
 use hotmem::{AllocRequest, Migration, OneCpu, OnlineType, PfnRange, Progress, Shrink};
 use hotmem::{Allocation, AlwaysMapped, BootMap, BootRange, Budget, Frames, Hooks, Hotplug};
-use hotmem_embedding::{BOOT_MAPPING_SIZE, Boot, PrintedError, direct_map, kernel, println};
+use hotmem_embedding::{BOOT_MAPPING, Boot, PrintedError, direct_map, kernel, println};
 
 kernel!(main);
 
@@ -44,18 +44,18 @@ impl Hooks for Pages {
 }
 
 fn main(boot: &Boot) -> Result<(), PrintedError> {
-    let end = 128 * MIB;
-    let ram = boot.ram.clone().map(|ram| BootRange::from(ram.start.min(end)..ram.end.min(end)));
-    let reserved = [(0..MIB).into(), boot.image.clone().into()];
+    let end = BOOT_MAPPING.start + 128 * MIB;
+    let ram = boot.ram_below(end).map(BootRange::from);
+    let reserved = boot.in_use().map(BootRange::from);
     let map = BootMap { reserved: &reserved, ..BootMap::from(&ram) };
-    // SAFETY: the boot code has mapped the first GiB of memory in the direct map. Of this memory
-    // only the image is in use, and the image is reserved.
+    // SAFETY: the boot code has mapped a GiB of memory in the direct map. Of this memory only the
+    // image is in use, and the image is reserved.
     let mut hotplug = unsafe {
-        let mapping = AlwaysMapped::new(direct_map(0), (0..BOOT_MAPPING_SIZE).try_into()?);
+        let mapping = AlwaysMapped::new(direct_map(0), BOOT_MAPPING.try_into()?);
         Hotplug::bootstrap(&FRAMES, mapping, map)?
     };
     let mut pages = Pages { pages: [const { None }; 64], moved_pages: 0 };
-    let plugged = (128 * MIB..192 * MIB).try_into()?;
+    let plugged = (end..end + 64 * MIB).try_into()?;
     hotplug.announce(plugged)?;
     hotplug.add(plugged)?;
     hotplug.online(plugged, OnlineType::Movable, &mut pages)?;

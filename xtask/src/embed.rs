@@ -1,43 +1,16 @@
 //! `cargo xtask embed`, which builds and boots the kernels of docs/embedding.md and prints their
 //! sizes.
 
+mod machine;
+
 use crate::{step::root, steps::Steps};
-use hotmem_time_limit::scaled;
+use machine::Machine;
 use object::{
     Endianness,
     elf::{FileHeader64, SHF_ALLOC, SHF_EXECINSTR, SHF_WRITE, SHT_NOBITS},
     read::elf::{FileHeader, SectionHeader},
 };
-use std::{
-    fs,
-    io::{self, BufRead, BufReader, Write},
-    os::unix::net::UnixStream,
-    path::{Path, PathBuf},
-    process::{Command, ExitCode, Stdio},
-    time::Duration,
-};
-
-const IMAGES: &str = "target/x86_64-unknown-none/release/examples";
-/// The sizes of the RAM of the machines that each step boots on: less than the boot code maps, more,
-/// and so much that some lies above 4 GiB. The first steps need 192 MiB.
-const RAM_SIZES: [&str; 3] = ["256M", "1500M", "6G"];
-/// A size of RAM for the steps that add no memory between 128 and 192 MiB.
-const LITTLE_RAM: &str = "64M";
-/// QEMU's arguments for all steps, after the size of the RAM: a DIMM at 16 GiB, a virtio-mem
-/// device whose requested size is 1 GiB, and a balloon.
-const MACHINE: &str = "-machine q35 -cpu max -nodefaults -no-user-config \
-     -display none -no-reboot -serial stdio -device isa-debug-exit,iobase=0xf4,iosize=4 \
-     -object memory-backend-ram,id=dimm,size=1G,reserve=off \
-     -device pc-dimm,memdev=dimm,addr=0x400000000 \
-     -object memory-backend-ram,id=vmem,size=2G,reserve=off \
-     -device virtio-mem-pci,id=vmem0,memdev=vmem,requested-size=1G \
-     -device virtio-balloon-pci,free-page-reporting=on,deflate-on-oom=on";
-/// QEMU's exit status after a kernel has reported success.
-const SUCCESS_STATUS: i32 = 0x10 << 1 | 1;
-/// The time limit of a kernel on an idle host.
-const TIME_LIMIT: Duration = Duration::from_secs(120);
-/// The text that a kernel prints before a command for QEMU's monitor.
-const PROMPT: &str = "(qemu) ";
+use std::{fs, io, path::PathBuf, process::ExitCode};
 
 /// Builds and boots the kernels, and prints a table of their sizes.
 pub(crate) fn run() -> ExitCode {
@@ -50,22 +23,29 @@ pub(crate) fn run() -> ExitCode {
     steps.conclude()
 }
 
-/// Builds the kernels, and boots them if QEMU is installed.
+/// Builds the kernels for each architecture, and boots them if its QEMU is installed.
 pub(crate) fn check(steps: &mut Steps) {
     steps.run_group("embed");
-    if !steps.needs("target") || !steps.needs("qemu") {
-        return;
-    }
     let names = step_names().unwrap_or_default();
     if names.is_empty() {
         steps.fail("there are no examples in embedding/".to_owned());
     }
+    if steps.needs("target") && steps.needs("qemu") {
+        boot_all(steps, &machine::PC, &names);
+    }
+    if steps.wants("aarch64-machines") {
+        boot_all(steps, &machine::AARCH64, &names);
+    }
+}
+
+/// Boots the kernels on each size of a machine.
+fn boot_all(steps: &mut Steps, machine: &Machine, names: &[String]) {
     for name in names {
-        let maps_memory = *name >= *"step_4";
-        for ram in RAM_SIZES.into_iter().chain(maps_memory.then_some(LITTLE_RAM)) {
-            println!("-- {name}, {ram} of RAM");
-            if let Err(error) = boot(&name, ram) {
-                steps.fail(format!("{name} with {ram} of RAM: {error}"));
+        for ram in machine.ram_sizes(name) {
+            println!("-- {name} on {}, {ram} of RAM", machine.architecture);
+            if let Err(error) = machine.boot(name, ram) {
+                let architecture = machine.architecture;
+                steps.fail(format!("{name} on {architecture} with {ram} of RAM: {error}"));
             }
         }
     }
@@ -80,52 +60,14 @@ fn step_names() -> io::Result<Vec<String>> {
     Ok(names)
 }
 
-/// Boots a kernel and shows its output. Sends the commands that the kernel prints after [`PROMPT`]
-/// to QEMU's monitor.
-fn boot(name: &str, ram: &str) -> io::Result<()> {
-    let monitor = std::env::temp_dir().join(format!("hotmem-{}-{name}", std::process::id()));
-    let seconds = scaled(TIME_LIMIT).as_secs().to_string();
-    let mut qemu = Command::new("timeout");
-    qemu.args(["--kill-after=5", &seconds, "qemu-system-x86_64"]).args(MACHINE.split_whitespace());
-    qemu.args(["-m", &format!("{ram},slots=2,maxmem=32G")]);
-    qemu.arg("-monitor").arg(format!("unix:{},server=on,wait=off", monitor.display()));
-    qemu.arg("-kernel").arg(root().join(IMAGES).join(name));
-    let mut qemu = qemu.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
-    let mut commands = Ok(());
-    let lines = qemu.stdout.take().map(BufReader::new).into_iter().flat_map(BufRead::lines);
-    for line in lines.map_while(Result::ok) {
-        println!("   {}", line.trim_end());
-        if let Some(command) = line.trim_end().strip_prefix(PROMPT) {
-            commands = commands.and_then(|()| send_to_monitor(&monitor, command));
-        }
-    }
-    let status = qemu.wait()?;
-    // QEMU leaves the socket behind only if it was killed.
-    let _ = fs::remove_file(&monitor);
-    commands?;
-    if status.code() == Some(SUCCESS_STATUS) {
-        return Ok(());
-    }
-    Err(io::Error::other(format!("the kernel did not report success: {status}")))
-}
-
-fn send_to_monitor(monitor: &Path, command: &str) -> io::Result<()> {
-    let mut monitor = UnixStream::connect(monitor)?;
-    writeln!(monitor, "{command}")?;
-    // The monitor prints a prompt before and after a command, so the second prompt means that the
-    // command has ended.
-    let mut prompts = BufReader::new(monitor).split(b')');
-    prompts.by_ref().take(2).try_for_each(|prompt| prompt.map(|_| ()))
-}
-
-/// Returns a table of each image's text, constants, data and zeroed data in KiB.
+/// Returns a table of the text, constants, data and zeroed data of each image for a PC in KiB.
 fn size_table() -> io::Result<String> {
     let mut table = format!(
         "{:24}{:>10}{:>10}{:>10}{:>10}\n",
-        "KiB of each image", "text", "constants", "data", "zeroes"
+        "KiB of images for x86-64", "text", "constants", "data", "zeroes"
     );
     for name in step_names()? {
-        let image = fs::read(root().join(IMAGES).join(&name))?;
+        let image = fs::read(machine::PC.image(&name))?;
         let sizes = sections(&image).ok_or(io::ErrorKind::InvalidData)?;
         let kib = sizes.map(|bytes| format!("{:>10.1}", bytes as f64 / 1024.0)).concat();
         table += &format!("{name:24}{kib}\n");

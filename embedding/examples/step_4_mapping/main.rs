@@ -1,4 +1,4 @@
-//! Step 4: memory that the boot code has not mapped. A DIMM of 1 GiB lies at 16 GiB. Adding the DIMM
+//! Step 4: memory that the boot code has not mapped. A DIMM of 1 GiB is added, which
 //! allocates page tables, and removing it frees them.
 #![no_std]
 #![no_main]
@@ -14,11 +14,9 @@ kernel!(main);
 
 static FRAMES: Frames<OneCpu> = Frames::new(OneCpu);
 
-const GIB: u64 = 1 << 30;
-
 fn main(boot: &Boot) -> Result<(), PrintedError> {
     let ram = boot.mapped_ram().map(BootRange::from);
-    let reserved = [(0..1 << 20).into(), boot.image.clone().into()];
+    let reserved = boot.in_use().map(BootRange::from);
     let map = BootMap { reserved: &reserved, ..BootMap::from(&ram) };
     let mapping = KernelMapping::take_over_boot_tables()?;
     // SAFETY: the boot code has mapped all RAM of the boot map. Of this RAM only the image is in
@@ -29,8 +27,10 @@ fn main(boot: &Boot) -> Result<(), PrintedError> {
     }
     let used_before = used_frames();
 
-    // A kernel reads this range from ACPI's tables.
-    let dimm = (16 * GIB..17 * GIB).try_into()?;
+    if boot.dimm.is_empty() {
+        return Err("the machine has no DIMM".into());
+    }
+    let dimm = boot.dimm.clone().try_into()?;
     hotplug.announce(dimm)?;
     hotplug.add(dimm)?;
     println!("frames for page tables: {}", used_frames() - used_before);

@@ -7,15 +7,15 @@ use hotmem::{
     TABLE_RESERVE, Veto,
 };
 use hotmem_directmap::{Area, AreaError, Caching, DirectMap, tables_needed};
-use hotmem_embedding::{DIRECT_MAP, PrintedError, direct_map, flush_tlb, page_table_root};
-use hotmem_pgtable::{Flush, Table, Tables};
+use hotmem_embedding::{DIRECT_MAP, FlushTlb, PrintedError, direct_map, page_table_root};
+use hotmem_pgtable::{Table, Tables};
 
 /// The size of the direct map: 64 TiB.
 const DIRECT_MAP_SIZE: Bytes = Bytes::gib(64 << 10);
 
 /// The mapping of the kernel: a direct map to which memory is added.
 pub struct KernelMapping {
-    direct_map: DirectMap<DirectMapTables, fn(Flush)>,
+    direct_map: DirectMap<DirectMapTables, FlushTlb>,
 }
 
 /// Accesses page tables through the direct map.
@@ -35,10 +35,10 @@ impl KernelMapping {
     pub fn take_over_boot_tables() -> Result<KernelMapping, AreaError> {
         let root = Pfn::containing(page_table_root()).unwrap_or(Pfn::ZERO);
         let area = Area::new(DIRECT_MAP, DIRECT_MAP_SIZE)?;
-        let flush: fn(Flush) = |_| flush_tlb();
         // `false` means pages of 2 MiB; `true` also allows pages of 1 GiB, which the processor must
         // support.
-        Ok(KernelMapping { direct_map: DirectMap::new(DirectMapTables, root, area, false, flush) })
+        let direct_map = DirectMap::new(DirectMapTables, root, area, false, FlushTlb);
+        Ok(KernelMapping { direct_map })
     }
 
     /// Maps the registers of a device. `take_frame` provides frames for page tables. Returns whether

@@ -22,7 +22,7 @@ static FRAMES: Frames<OneCpu> = Frames::new(OneCpu);
 
 fn main(boot: &Boot) -> Result<(), PrintedError> {
     let ram = boot.mapped_ram().map(BootRange::from);
-    let reserved = [(0..1 << 20).into(), boot.image.clone().into()];
+    let reserved = boot.in_use().map(BootRange::from);
     let map = BootMap { reserved: &reserved, ..BootMap::from(&ram) };
     let mapping = KernelMapping::take_over_boot_tables()?;
     // SAFETY: the boot code has mapped all RAM of the boot map. Of this RAM only the image is in

@@ -1,14 +1,11 @@
-//! Accesses PCI's configuration space by ports 0xcf8 and 0xcfc, and finds a virtio device on bus 0.
+//! Finds a virtio device on bus 0 of PCI, and maps its registers.
 
 use crate::mapping::KernelMapping;
-use core::arch::asm;
 use core::ptr::NonNull;
 use hotmem::{AllocRequest, Bytes, Hotplug, OneCpu, PfnRange};
-use hotmem_embedding::{PrintedError, direct_map};
+use hotmem_embedding::{ConfigurationSpace, PrintedError, direct_map};
 use virtio_drivers::transport::DeviceType;
-use virtio_drivers::transport::pci::bus::{
-    Cam, Command, ConfigurationAccess, DeviceFunction, PciRoot,
-};
+use virtio_drivers::transport::pci::bus::{Command, DeviceFunction, PciRoot};
 use virtio_drivers::transport::pci::{PciTransport, virtio_device_type};
 use virtio_drivers::{BufferDirection, Hal, PhysAddr};
 
@@ -18,7 +15,7 @@ pub fn find(
     kind: DeviceType,
     hotplug: &mut Hotplug<'static, OneCpu, KernelMapping>,
 ) -> Result<PciTransport, PrintedError> {
-    let mut root = PciRoot::new(Ports);
+    let mut root = PciRoot::new(ConfigurationSpace);
     let is_of_kind = |(_, info): &(DeviceFunction, _)| virtio_device_type(info) == Some(kind);
     let (function, _) = root.enumerate_bus(0).find(is_of_kind).ok_or("no such device on bus 0")?;
     let bars = root.bars(function).map_err(|_| "a BAR is invalid")?;
@@ -33,35 +30,6 @@ pub fn find(
     }
     root.set_command(function, Command::MEMORY_SPACE | Command::BUS_MASTER);
     Ok(PciTransport::new::<PhysicalHal, _>(&mut root, function)?)
-}
-
-/// The configuration space, accessed by ports.
-struct Ports;
-
-impl ConfigurationAccess for Ports {
-    fn read_word(&self, function: DeviceFunction, register: u8) -> u32 {
-        select(function, register);
-        let word: u32;
-        // SAFETY: reading a register of the configuration space affects nothing in memory.
-        unsafe { asm!("in eax, dx", in("dx") 0xcfc_u16, out("eax") word) };
-        word
-    }
-
-    fn write_word(&mut self, function: DeviceFunction, register: u8, word: u32) {
-        select(function, register);
-        // SAFETY: the callers use the registers as PCI specifies.
-        unsafe { asm!("out dx, eax", in("dx") 0xcfc_u16, in("eax") word) };
-    }
-
-    unsafe fn unsafe_clone(&self) -> Self {
-        Ports
-    }
-}
-
-fn select(function: DeviceFunction, register: u8) {
-    let address = 1 << 31 | Cam::MmioCam.cam_offset(function, register);
-    // SAFETY: a write to port 0xcf8 only selects the register.
-    unsafe { asm!("out dx, eax", in("dx") 0xcf8_u16, in("eax") address) };
 }
 
 /// The HAL for devices that use physical addresses, because the machine has no IOMMU. The HAL

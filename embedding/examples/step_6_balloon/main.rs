@@ -49,7 +49,7 @@ impl Hooks for BalloonMoves<'_> {
 
 fn main(boot: &Boot) -> Result<(), PrintedError> {
     let ram = boot.mapped_ram().map(BootRange::from);
-    let reserved = [(0..1 << 20).into(), boot.image.clone().into()];
+    let reserved = boot.in_use().map(BootRange::from);
     let map = BootMap { reserved: &reserved, ..BootMap::from(&ram) };
     let mapping = KernelMapping::take_over_boot_tables()?;
     // SAFETY: the boot code has mapped all RAM of the boot map. Of this RAM only the image is in
@@ -143,7 +143,7 @@ fn start_balloon_memory(
 
 /// What the host was asked to do last. `cargo xtask embed` types the commands into QEMU's monitor.
 struct Host {
-    /// The RAM of the machine in MiB, with the DIMM that `cargo xtask embed` adds.
+    /// The RAM of the machine in MiB, with the DIMM.
     ram: u64,
     asked: Asked,
 }
@@ -157,8 +157,9 @@ enum Asked {
 
 impl Host {
     fn new(boot: &Boot) -> Host {
-        let bytes: u64 = boot.ram.iter().map(|ram| ram.end - ram.start).sum();
-        Host { ram: bytes.next_multiple_of(4 << 20) / (1 << 20) + 1024, asked: Asked::Nothing }
+        let ranges = boot.ram.iter().chain([&boot.dimm]);
+        let bytes: u64 = ranges.map(|range| range.end - range.start).sum();
+        Host { ram: bytes.next_multiple_of(4 << 20) / (1 << 20), asked: Asked::Nothing }
     }
 
     /// Prints what has been reached, and the next command. Returns whether all was reached. `plugged` is
