@@ -70,6 +70,11 @@ impl LateMemory {
         self.changes
     }
 
+    /// Returns whether a change has begun and is not complete.
+    pub(crate) fn is_changing(&self) -> bool {
+        self.since_us.is_some()
+    }
+
     /// Adds or removes some of the memory. Returns the change when it is complete; the next call begins
     /// the opposite one.
     pub(crate) fn step(

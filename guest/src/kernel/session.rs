@@ -77,6 +77,8 @@ pub(crate) struct Session {
     /// was not checked since.
     unchecked_balloon_size: Option<Bytes>,
     balloon: &'static mut Option<Balloon>,
+    /// When the balloon's driver last had something to do.
+    balloon_busy_us: u64,
     /// Where devices send messages; `None` if messages are not possible.
     message_target: Option<MessageTarget>,
     engine: &'static mut Engine,
@@ -155,6 +157,7 @@ impl Session {
             edu_port: None,
             unchecked_balloon_size: None,
             balloon: BALLOON.take(),
+            balloon_busy_us: 0,
             message_target,
             engine,
             objects: Objects::new(options),
@@ -218,9 +221,9 @@ impl Session {
                 self.report_status(number);
             }
             has_more_work |= self.step_dimms();
-            has_more_work |= self.step_late_memory();
             let balloon = self.step_balloon();
             has_more_work |= balloon == balloon::Progress::Working;
+            has_more_work |= self.step_late_memory();
             self.step_bursts();
             if has_more_work || self.touch_some() || self.verify_some() {
                 continue;

@@ -1,5 +1,6 @@
 //! `hotmem vm`, which boots a guest, changes its memory, and prints the time of each step.
 
+mod balloon;
 mod dimms;
 mod late_memory;
 mod pseries;
@@ -12,9 +13,9 @@ use crate::live::LiveView;
 use crate::{
     guest::{Guest, Guests, Machine, Policy},
     microsandbox::BLOCK_SIZE,
-    plot, progress,
-    qemu::{Architecture, Balloon, Config, Event, Vm},
-    resident::{self, Sampler},
+    progress,
+    qemu::{Architecture, Config, Vm},
+    resident::Sampler,
     size,
     table::time,
 };
@@ -22,12 +23,9 @@ use anyhow::{Result, bail};
 use hotmem::Bytes;
 use indicatif::ProgressBar;
 use rows::{Row, StepTime};
-use std::{path::PathBuf, thread, time::Duration};
+use std::{path::PathBuf, time::Duration};
 use touched::wait_until_touched;
 pub use vmm::Vmm;
-
-/// The time between two samples of the guest's resident memory.
-const SAMPLE_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The maximal number of DIMMs. The guest knows 32 memory slots, and one DIMM more ends the run.
 const MAX_DIMMS: i64 = 31;
@@ -110,18 +108,10 @@ pub fn run(args: &Args) -> Result<()> {
         return args.run_pseries();
     }
     args.check()?;
-    if args.arch == Arch::Riscv64 {
-        return late_memory::run(&late_memory::Plan {
-            machine: &args.machine,
-            guest: args.guest,
-            policy: args.policy,
-            memory: args.plug,
-            steps: args.resize_count(),
-            touch: args.touched_memory(),
-            limit_s: args.limit,
-        });
-    }
     args.svg.as_deref().map_or(Ok(()), crate::out::ensure_writable)?;
+    if args.arch == Arch::Riscv64 {
+        return late_memory::run(args);
+    }
     let progress = progress::spinner();
     progress.set_message("looking for the guest's image");
     let architecture = args.architecture();
@@ -140,7 +130,7 @@ pub fn run(args: &Args) -> Result<()> {
         Some(dimms) => dimms.wait_until_ready(&mut vm)?,
         None => args.guest.wait_until_ready(&mut vm)?,
     }
-    let sampler = args.balloon.then(|| Sampler::start(vm.pid(), SAMPLE_INTERVAL));
+    let sampler = args.balloon.then(|| balloon::sampler(&vm));
     let rows = match &dimms {
         Some(dimms) => dimms.change_memory(&mut vm)?,
         None => args.change_memory(&mut vm, &display)?,
@@ -158,7 +148,7 @@ pub fn run(args: &Args) -> Result<()> {
     say!("guest of {boot_memory}, first line {} after the VMM's start", time(first_line))?;
     rows::print(&rows, args.limit)?;
     if let Some(samples) = samples {
-        args.plot(&resident::series(&samples, started))?;
+        balloon::plot(&samples, started, args.svg.as_deref())?;
     }
     if let Some(Some(written)) = metadata {
         let plugs = rows
@@ -289,9 +279,6 @@ impl Args {
     }
 
     fn check(&self) -> Result<()> {
-        if self.arch == Arch::Riscv64 && self.balloon {
-            bail!("--balloon: on riscv64 the guest does not give the memory back and end");
-        }
         if self.dimms.is_some() && !self.guest.is_reference() {
             bail!("--dimms: this needs the reference guest");
         }
@@ -320,8 +307,7 @@ impl Args {
             config = config.with_touched_memory(size);
         }
         if self.balloon {
-            config =
-                Config { balloon: Balloon::Reports, ..config.with_guest_option("hold", "off") };
+            config = balloon::config(config);
         }
         Ok(Config { block_size: self.block_size, ..config })
     }
@@ -367,36 +353,11 @@ impl Args {
                 rows.push(wait_until_touched(vm)?);
                 if self.balloon {
                     progress.set_message("the guest frees and reports the memory");
-                    rows.push(self.report_free_memory(vm)?);
+                    rows.push(balloon::wait_until_reported(vm)?);
                 }
             }
         }
         Ok(rows)
-    }
-
-    /// Waits until the guest has freed and reported the memory that it wrote to.
-    fn report_free_memory(&self, vm: &mut Vm) -> Result<Row> {
-        let (memory, freed) = vm.wait("end of the guest's work", |event| match *event {
-            Event::Freed { bytes, .. } => Some(Bytes(bytes)),
-            _ => None,
-        })?;
-        let ((), reported) = vm.wait("end of the reports", |event| {
-            matches!(event, Event::Reported { .. }).then_some(())
-        })?;
-        // Take samples for a second more, so that the plot shows the final state.
-        thread::sleep(Duration::from_secs(1));
-        let time = StepTime::InGuest(reported.saturating_sub(freed));
-        Ok(Row { step: "give back", memory, time })
-    }
-
-    /// Plots the guest's resident memory on the host in the terminal, and as SVG if a file was
-    /// named.
-    fn plot(&self, series: &plot::Series) -> Result<()> {
-        say!("resident on the host, GiB")?;
-        crate::out::write(format_args!("{}", plot::text(series, "GiB")))?;
-        self.svg
-            .as_deref()
-            .map_or(Ok(()), |path| plot::svg(series, "resident on the host", "GiB", path))
     }
 
     /// Makes one more change of the memory, after which the guest ends. Without this extra change,

@@ -143,3 +143,16 @@ fn the_command_vm_says_that_the_memory_was_there_from_the_start() {
         assert!(stdout.contains(part), "no `{part}` in\n{stdout}");
     }
 }
+
+#[test]
+fn the_command_vm_waits_until_the_balloon_has_reported_freed_memory() {
+    LazyLock::force(&IMAGE);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_hotmem"));
+    command.args(["vm", "--arch", "riscv64", "--plug", "1G", "--touch", "64M"]);
+    let output = command.args(["--balloon", "--unplug"]).output().unwrap();
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{stdout}{}", String::from_utf8_lossy(&output.stderr));
+    for part in ["give back", "remove", "resident on the host", "PASS"] {
+        assert!(stdout.contains(part), "no `{part}` in\n{stdout}");
+    }
+}

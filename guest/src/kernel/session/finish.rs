@@ -31,7 +31,10 @@ impl Session {
         }
         match self.options.exit {
             ExitWhen::Boot | ExitWhen::Nvdimm => true,
-            ExitWhen::Resizes(count) => self.resizes >= count,
+            ExitWhen::Resizes(count) => {
+                let is_at_rest = self.late_memory.is_none() || self.late_memory_is_at_rest();
+                self.resizes >= count && is_at_rest
+            }
             ExitWhen::Size(size) => is_reached && total == size,
             ExitWhen::Never => false,
         }

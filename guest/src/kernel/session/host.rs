@@ -47,8 +47,8 @@ impl Session {
         else {
             return balloon::Progress::Idle;
         };
-        let now = Duration::from_micros(self.clock.now_us());
-        let progress = match balloon.step(now, memory) {
+        let now_us = self.clock.now_us();
+        let progress = match balloon.step(Duration::from_micros(now_us), memory) {
             Err(failure) if failure.device_holds_no_memory() => {
                 self.report.event(&Event::BalloonLost { why: &failure });
                 *self.balloon = None;
@@ -57,6 +57,9 @@ impl Session {
             }
             progress => must("virtio-balloon", progress),
         };
+        if progress != balloon::Progress::Idle {
+            self.balloon_busy_us = now_us;
+        }
         if let Some(event) = balloon.next_event(progress == balloon::Progress::Idle) {
             self.report.event(&event);
             if let Event::Inflated { held, .. } = event {
