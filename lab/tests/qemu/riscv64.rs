@@ -8,6 +8,7 @@ use crate::support::{
 use hotmem::Bytes;
 use hotmem_lab::patience;
 use hotmem_lab::qemu::{Architecture, Balloon, Config, Event, Transport, Vm, image};
+use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::LazyLock;
@@ -123,6 +124,21 @@ fn a_balloon_with_reports_and_hints_is_driven() {
 #[test]
 fn an_overflow_of_a_cpus_stack_ends_the_run_with_that_reason() {
     check_that_overflows_are_reported(&config(Bytes::mib(128)));
+}
+
+/// Makes an image that the loader puts at a multiple of 2 MiB: a jump to the kernel's image, 4 KiB behind.
+#[test]
+fn an_image_that_is_not_at_a_multiple_of_2_mib_is_refused_by_name() {
+    const JUMP_BY_4_KIB: u32 = 0x106f;
+    let mut bytes = vec![0; 4 << 10];
+    bytes[..4].copy_from_slice(&JUMP_BY_4_KIB.to_le_bytes());
+    bytes.extend(fs::read(&*IMAGE).unwrap());
+    let path = std::env::temp_dir().join(format!("hotmem-misplaced-{}", std::process::id()));
+    fs::write(&path, bytes).unwrap();
+    let config = Config { kernel: path.clone(), ..config(Bytes::ZERO) };
+    let reason = reason_for_giving_up(&config);
+    fs::remove_file(&path).unwrap();
+    assert!(reason.contains("not put the image at a multiple of 2 MiB"), "{reason}");
 }
 
 #[test]

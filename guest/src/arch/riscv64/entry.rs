@@ -15,6 +15,9 @@ const IMAGE_PAGE: u64 = DATA_PAGE | 1 << 3;
 const TABLE: u64 = 1;
 /// The mode of `satp` with three levels of tables.
 const SV39: u64 = 8 << 60;
+/// The SBI's calls that print a character, and that switch the machine off.
+const SBI_PUTCHAR: u64 = 1;
+const SBI_RESET: u64 = 0x5352_5354;
 /// The root entries of the direct map.
 const DIRECT_MAP_ENTRIES: u64 = LAYOUT.direct_map.bytes().0 >> 30;
 /// The first of them.
@@ -79,6 +82,8 @@ start_first_hart:
     mv      s0, a0
     mv      s1, a1
     lla     s2, image_start
+    slli    t0, s2, 64 - 21
+    bnez    t0, give_up                 // the image is not at a multiple of 2 MiB
     lla     t0, bss_start
     lla     t1, bss_end
 1:  sd      zero, (t0)
@@ -207,6 +212,25 @@ start_other_hart:
     mv      ra, zero
     tail    {other_cpu_main}
 
+    // Prints by the SBI, because no console is known yet, and switches the machine off.
+give_up:
+    lla     s0, misplaced
+9:  lbu     a0, (s0)
+    beqz    a0, 10f
+    li      a7, {sbi_putchar}
+    ecall
+    addi    s0, s0, 1
+    j       9b
+10: li      a0, 0                       // off
+    li      a1, 1                       // because of a failure
+    li      a6, 0
+    li      a7, {sbi_reset}
+    ecall
+11: wfi
+    j       11b
+misplaced:
+    .asciz  "Bail out! the loader has not put the image at a multiple of 2 MiB\n"
+
     .section .bss.boot_tables, "aw", @nobits
     .balign 4096
     .globl boot_root
@@ -224,6 +248,8 @@ boot_guard: .skip {stack}
 boot_stack_end:
     "#,
     table = const TABLE,
+    sbi_putchar = const SBI_PUTCHAR,
+    sbi_reset = const SBI_RESET,
     image_page = const IMAGE_PAGE,
     data_page = const DATA_PAGE,
     boot_pages = const BOOT_PAGES,
