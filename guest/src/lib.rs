@@ -23,6 +23,7 @@ pub mod owned;
 pub mod pattern;
 pub mod pci_functions;
 pub mod pvh;
+pub mod raised_lines;
 pub mod redistributor;
 pub mod report;
 pub mod signal;

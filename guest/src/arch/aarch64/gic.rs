@@ -3,7 +3,7 @@
 
 use super::its::{self, FIRST_LPI, Its};
 use super::{clock, mask, messages, mmio};
-use crate::arch::flat_image::lines;
+use crate::arch::flat_image::RAISED_LINES;
 use crate::arch::handlers;
 use arm_gic::gicv3::registers::{Gicd, GicrSgi};
 use arm_gic::gicv3::{GicCpuInterface, GicV3};
@@ -179,7 +179,7 @@ pub(super) extern "C" fn handle_interrupts() {
         } else {
             // The device asserts its line until it is acknowledged.
             write_bit(DISABLE, u32::from(id));
-            lines::line_raised(u32::from(id));
+            RAISED_LINES.raise(u32::from(id));
         }
         GicCpuInterface::end_interrupt(id, GROUP);
         if is_tick {

@@ -3,7 +3,7 @@
 
 use super::cpu_number::cpu_number;
 use super::{gic, mask, messages};
-use crate::arch::flat_image::lines;
+use crate::arch::flat_image::RAISED_LINES;
 use core::arch::asm;
 
 /// Returns whether a device can interrupt by this line.
@@ -28,14 +28,14 @@ pub(crate) fn take_messages() -> u32 {
 
 /// Handles the lines that were raised since the last call. `acknowledge_devices` reads each device's
 /// interrupt status, and returns whether any device had interrupted.
-pub(crate) fn answer_lines(acknowledge_devices: impl FnOnce() -> bool) {
-    lines::answer(acknowledge_devices, gic::unmask_line);
+pub(crate) fn answer_lines(acknowledge_devices: impl FnMut() -> bool) {
+    RAISED_LINES.answer(acknowledge_devices, gic::unmask_line);
 }
 
 /// Halts until a device interrupts or the timer ticks. Does not halt if an interrupt is pending, or if
 /// there is `other_work`.
 pub(crate) fn wait_for_interrupt(other_work: impl FnOnce() -> bool) {
-    halt_unless(|| other_work() || lines::is_any_raised() || messages::has_any_arrived());
+    halt_unless(|| other_work() || RAISED_LINES.is_any() || messages::has_any_arrived());
 }
 
 /// Halts until an interrupt arrives, unless there is `work` already. An interrupt that arrives after

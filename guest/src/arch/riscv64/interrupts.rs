@@ -2,7 +2,7 @@
 
 use super::cpu_number::boot_hart_id;
 use super::{clock, plic};
-use crate::arch::flat_image::lines;
+use crate::arch::flat_image::RAISED_LINES;
 use crate::arch::handlers;
 use core::arch::asm;
 use core::convert::Infallible;
@@ -71,14 +71,14 @@ pub(crate) fn take_messages() -> u32 {
 
 /// Handles the lines that were raised since the last call. `acknowledge_devices` reads each device's
 /// interrupt status, and returns whether any device had interrupted.
-pub(crate) fn answer_lines(acknowledge_devices: impl FnOnce() -> bool) {
-    lines::answer(acknowledge_devices, plic::complete);
+pub(crate) fn answer_lines(acknowledge_devices: impl FnMut() -> bool) {
+    RAISED_LINES.answer(acknowledge_devices, plic::complete);
 }
 
 /// Halts until a device interrupts or the timer ticks. Does not halt if an interrupt is pending, or if
 /// there is `other_work`.
 pub(crate) fn wait_for_interrupt(other_work: impl FnOnce() -> bool) {
-    halt_unless(|| other_work() || lines::is_any_raised());
+    halt_unless(|| other_work() || RAISED_LINES.is_any());
 }
 
 /// Halts until an interrupt arrives, unless there is `work` already. An interrupt that arrives after

@@ -5,7 +5,7 @@
 //! handler claims, and the main loop completes when it has acknowledged the devices.
 
 use super::mmio;
-use crate::arch::flat_image::lines;
+use crate::arch::flat_image::RAISED_LINES;
 use core::arch::asm;
 use core::ptr::NonNull;
 use hotmem_guest::device_tree::{Plic, Riscv};
@@ -76,7 +76,7 @@ pub(super) fn handle() {
     loop {
         match mapped.read(claim) {
             0 => return,
-            source => lines::line_raised(source),
+            source => RAISED_LINES.raise(source),
         }
     }
 }

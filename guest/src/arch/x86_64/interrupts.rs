@@ -3,21 +3,15 @@
 use super::vectors::{FLUSH, MESSAGES, Message};
 use super::{lapic, pic};
 use core::sync::atomic::{AtomicU16, AtomicU32, Ordering::Relaxed};
+use hotmem_guest::raised_lines::RaisedLines;
 use x86_64::instructions::interrupts;
 
 /// A bit for each IRQ that is enabled for a device.
 static ENABLED_LINES: AtomicU16 = AtomicU16::new(0);
-/// A bit for each IRQ that was raised. The handler sets it and [`answer_lines`] clears it on the
-/// same CPU, so no order is needed.
-static RAISED_LINES: AtomicU16 = AtomicU16::new(0);
+/// The IRQs that were raised.
+static RAISED_LINES: RaisedLines<1> = RaisedLines::new();
 /// A bit for each message-signalled interrupt that has arrived; [`take_messages`] clears it.
 static MESSAGES_ARRIVED: AtomicU32 = AtomicU32::new(0);
-/// The number of consecutive stray interrupts, which no device of this kernel has raised.
-static STRAY_COUNT: AtomicU16 = AtomicU16::new(0);
-
-/// The number of consecutive stray interrupts after which the line stays masked, so that another
-/// device on a shared line cannot keep the CPU busy.
-const MAX_STRAY: u16 = 16;
 
 /// Returns whether a device can interrupt by its line, even if the line's number is not known.
 pub(crate) fn has_line(_: Option<u32>) -> bool {
@@ -52,26 +46,15 @@ pub(crate) fn take_messages() -> u32 {
 }
 
 /// Handles the IRQs that were raised since the last call. `acknowledge_devices` reads each device's
-/// interrupt status, and returns whether any device had interrupted. The IRQs are unmasked after
-/// that, because a device asserts its line until its status is read.
-pub(crate) fn answer_lines(acknowledge_devices: impl FnOnce() -> bool) {
-    let raised = RAISED_LINES.swap(0, Relaxed);
-    if raised == 0 {
-        return;
-    }
-    let stray = if acknowledge_devices() { 0 } else { STRAY_COUNT.load(Relaxed).saturating_add(1) };
-    STRAY_COUNT.store(stray, Relaxed);
-    if stray < MAX_STRAY {
-        pic::unmask_all(raised);
-    }
+/// interrupt status, and returns whether any device had interrupted.
+pub(crate) fn answer_lines(acknowledge_devices: impl FnMut() -> bool) {
+    RAISED_LINES.answer(acknowledge_devices, |irq| pic::unmask_all(irq_bit(irq)));
 }
 
 /// Halts until a device interrupts or the timer ticks. Does not halt if an interrupt is pending, or if
 /// there is `other_work`.
 pub(crate) fn wait_for_interrupt(other_work: impl FnOnce() -> bool) {
-    halt_unless(|| {
-        other_work() || RAISED_LINES.load(Relaxed) != 0 || MESSAGES_ARRIVED.load(Relaxed) != 0
-    });
+    halt_unless(|| other_work() || RAISED_LINES.is_any() || MESSAGES_ARRIVED.load(Relaxed) != 0);
 }
 
 /// Halts until an interrupt arrives, unless there is `work` already. An interrupt that arrives after
@@ -108,7 +91,7 @@ pub(super) fn line_raised(irq: u8) {
     if ENABLED_LINES.load(Relaxed) & line != 0 {
         pic::mask(irq);
         pic::end_of_interrupt(irq);
-        RAISED_LINES.fetch_or(line, Relaxed);
+        RAISED_LINES.raise(irq.into());
     }
     // Any other IRQ is masked, so its interrupt was spurious, and needs no end of interrupt.
 }
