@@ -6,6 +6,7 @@
 //! | `device_tree/early.rs` | the devices by which the kernel reports errors of the tree |
 //! | `device_tree/pci.rs` | the host bridge of PCI |
 //! | `device_tree/pci_lines.rs` | the interrupt lines of PCI |
+//! | `device_tree/controllers.rs` | the interrupt controllers, and the interrupts of devices |
 //! | `device_tree/gic.rs` | the interrupt controller of aarch64 |
 //! | `device_tree/riscv.rs` | what only trees of riscv64 have: harts, their timer and the PLIC |
 //! | `device_tree/no_map.rs` | memory that must not be mapped |
@@ -15,6 +16,7 @@
 //! A tree is malformed if a node that the kernel reads is malformed. Devices behind a bus that
 //! translates addresses are not found.
 
+mod controllers;
 mod early;
 mod error;
 mod gic;
@@ -35,10 +37,11 @@ pub use pci_lines::PciLines;
 pub use riscv::{Plic, Riscv};
 
 use crate::fixed_list::FixedList;
+use crate::virtio_mmio::{MmioDevice, MmioDevices};
+use controllers::Controllers;
 use deforest::blob::Devicetree;
 use deforest::fallible_iterator::FallibleIterator;
 use node::{Node, walk};
-use pci_lines::Controllers;
 
 /// The magic number at the start of a tree, which is big-endian.
 pub const MAGIC: u32 = 0xd00d_feed;
@@ -68,6 +71,8 @@ pub struct DeviceTree<'t> {
     pub pci: Option<PciHost>,
     /// The interrupt lines of that bridge.
     pub pci_lines: PciLines,
+    /// The places for virtio devices in memory. Most of them are empty.
+    pub mmio_devices: MmioDevices,
     /// The interrupt controller, if it is a GICv3.
     pub gic: Option<Gic>,
     /// What only trees of riscv64 have.
@@ -85,6 +90,7 @@ impl<'t> DeviceTree<'t> {
         cpu_ids: FixedList::empty(0),
         pci: None,
         pci_lines: PciLines::NONE,
+        mmio_devices: MmioDevices::empty(MmioDevice::NONE),
         gic: None,
         riscv: Riscv::NONE,
     };
@@ -156,6 +162,12 @@ impl<'t> DeviceTree<'t> {
             _ if self.pci.is_none() && node.is_device("pci-host-ecam-generic")? => {
                 self.pci = Some(PciHost::read(node)?);
                 self.pci_lines.read(node, controllers)?;
+            }
+            _ if node.is_device("virtio,mmio")? => {
+                let Range { start: phys_addr, len: size } = node.first_range()?;
+                let device = MmioDevice { phys_addr, size, irq: controllers.line_of(node)? };
+                let added = self.mmio_devices.push(device);
+                added.map_err(|full| TreeError::too_many("virtio devices in memory", full))?;
             }
             _ if self.gic.is_none() && node.is_device("arm,gic-v3")? => {
                 self.gic = Some(Gic::read(node)?);

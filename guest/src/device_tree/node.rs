@@ -9,6 +9,8 @@ use deforest::fallible_iterator::FallibleIterator;
 const MAX_DEPTH: u32 = 8;
 /// The maximal number of ranges of RAM, and of ranges in use.
 pub const MAX_RANGES: usize = 32;
+/// The property that names the controller of the interrupts of a node and of those below.
+const INTERRUPT_PARENT: &str = "interrupt-parent";
 /// The most cells of an address or a size: PCI's addresses have three.
 const MAX_CELLS: u32 = 3;
 
@@ -27,6 +29,8 @@ pub(super) struct Node<'t> {
     raw: RawNode<'t>,
     /// The name of the parent, which is empty for children of the root.
     pub(super) parent: &'t str,
+    /// The phandle of the controller of the node's interrupts, which an ancestor may name.
+    pub(super) interrupt_parent: Option<u32>,
     /// The cells of the bus that the node is on.
     pub(super) cells: Cells,
     /// Whether addresses on that bus are those of the CPU.
@@ -59,7 +63,9 @@ type Visit<'v, 't> = &'v mut dyn FnMut(&Node<'t>) -> Result<(), TreeError<'t>>;
 /// Calls `visit` for each node except the root, parents first.
 pub(super) fn walk<'t>(blob: &'t [u64], visit: Visit<'_, 't>) -> Result<(), TreeError<'t>> {
     let raw = Devicetree::from_slice(blob)?.root_node()?;
-    let root = Node { raw, parent: "", cells: DEFAULT_CELLS, is_identity: true };
+    let mut root =
+        Node { raw, parent: "", interrupt_parent: None, cells: DEFAULT_CELLS, is_identity: true };
+    root.interrupt_parent = root.number(INTERRUPT_PARENT)?;
     walk_children(&root, true, 1, visit)
 }
 
@@ -75,7 +81,9 @@ fn walk_children<'t>(
     let (parent, cells) = (node.name()?, node.child_cells()?);
     let mut children = node.raw.children();
     while let Some(raw) = children.next()? {
-        let child = Node { raw, parent, cells, is_identity };
+        let interrupt_parent = node.interrupt_parent;
+        let mut child = Node { raw, parent, interrupt_parent, cells, is_identity };
+        child.interrupt_parent = child.number(INTERRUPT_PARENT)?.or(interrupt_parent);
         visit(&child)?;
         // A bus with an empty `ranges` passes addresses on as they are.
         let passes_on = child.property("ranges")?.is_some_and(<[u8]>::is_empty);

@@ -2,6 +2,7 @@
 
 mod blob;
 mod riscv;
+mod virtio_mmio;
 
 use super::*;
 use blob::{Blob, cells};

@@ -11,6 +11,7 @@ use hotmem_guest::device_tree::{DeviceTree, PciHost, PciLines};
 use hotmem_guest::fixed_list::FixedList;
 use hotmem_guest::limits::MAX_CPUS;
 use hotmem_guest::nfit::{NfitError, PersistentRanges};
+use hotmem_guest::virtio_mmio::{MmioDevice, MmioDevices};
 
 /// What the kernel knows of the machine, apart from its RAM.
 pub(crate) struct Firmware {
@@ -23,6 +24,8 @@ pub(crate) struct Firmware {
     /// The interrupt lines of PCI, if a device tree describes them. Otherwise firmware has written them
     /// to the functions.
     pub(crate) pci_lines: Option<&'static PciLines>,
+    /// The places for virtio devices in memory that a device tree lists.
+    pub(crate) mmio_devices: MmioDevices,
     /// The registers of general-purpose events, if the FADT names I/O ports for them.
     pub(crate) events: Option<GeneralEvents>,
     /// The registers of memory slots, if the DSDT names them. An error is reported only if the run
@@ -87,6 +90,7 @@ impl Firmware {
         // They are below the I/O APIC, and are neither RAM nor firmware on any PC.
         bar_window: 0xfe00_0000..0xfec0_0000,
         pci_lines: None,
+        mmio_devices: MmioDevices::empty(MmioDevice::NONE),
         events: None,
         slots: Ok(None),
         pm_timer_port: None,
@@ -106,6 +110,7 @@ impl Firmware {
     pub(crate) fn add_tree(&mut self, tree: &'static DeviceTree<'_>) {
         self.cpus = Cpus { count: tree.cpu_count.max(1), ids: tree.cpu_ids };
         self.pci_lines = Some(&tree.pci_lines);
+        self.mmio_devices = tree.mmio_devices;
         if let Some(PciHost { config_space, first_bus, last_bus, window_start, window_end }) =
             tree.pci
         {

@@ -202,6 +202,8 @@ fn boot(boot_info: u64) -> SessionParameters {
         let mut stacks = Stacks::open(engine.space());
         must("CPUs", arch::start_others(ids, clock, |cpu| stacks.add(cpu)));
     }
+    must("command line", virtio_mmio::add_devices(own, &mut firmware.mmio_devices));
+    let firmware = &*firmware;
     SessionParameters {
         report,
         clock,
@@ -212,7 +214,7 @@ fn boot(boot_info: u64) -> SessionParameters {
         pci_lines: firmware.pci_lines,
         events: firmware.events,
         slots: *must("memory slots", firmware.slots.as_ref()),
-        cmdline: own,
+        mmio_devices: &firmware.mmio_devices,
         late_memory,
         message_target: MessageTarget::this_cpu(),
         boot_memory,

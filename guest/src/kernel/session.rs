@@ -40,7 +40,7 @@ use hotmem_guest::device_tree::PciLines;
 use hotmem_guest::late_memory::LateRanges;
 use hotmem_guest::limits::MAX_DEVICES;
 use hotmem_guest::report::Report;
-use hotmem_guest::virtio_mmio;
+use hotmem_guest::virtio_mmio::MmioDevice;
 use hotmem_guest::watchdog::Step;
 use hotmem_virtio::balloon;
 use hotmem_virtio::mem::Progress;
@@ -59,8 +59,8 @@ pub(crate) struct Session {
     report: Report<Console>,
     clock: &'static Clock,
     options: &'static Options,
-    /// The command line, which names MMIO devices.
-    cmdline: &'static [u8],
+    /// The places for virtio devices in memory.
+    mmio_devices: &'static [MmioDevice],
     buses: Buses,
     /// ACPI's general-purpose events, if there are any.
     events: Option<GeneralEvents>,
@@ -118,8 +118,8 @@ pub(crate) struct SessionParameters {
     pub(crate) events: Option<GeneralEvents>,
     /// The registers of memory slots, if there are any.
     pub(crate) slots: Option<SlotRegion>,
-    /// The command line, which names MMIO devices.
-    pub(crate) cmdline: &'static [u8],
+    /// The places for virtio devices in memory.
+    pub(crate) mmio_devices: &'static [MmioDevice],
     /// The memory of the machine that the engine was not told of at boot.
     pub(crate) late_memory: LateRanges,
     /// Where devices send messages; `None` if messages are not possible.
@@ -135,8 +135,9 @@ impl Session {
     #[inline(never)]
     pub(crate) fn open(parameters: SessionParameters) -> &'static mut Self {
         WATCHDOG.enter(Step::Discovery);
-        let SessionParameters { report, clock, options, engine, cmdline, message_target, .. } =
-            parameters;
+        let SessionParameters {
+            report, clock, options, engine, mmio_devices, message_target, ..
+        } = parameters;
         let (ecam, window) = (parameters.ecam, parameters.bar_window);
         let buses = Buses::open(ecam, window, parameters.pci_lines, engine.space());
         let buses = must("PCI", buses);
@@ -145,7 +146,7 @@ impl Session {
             report,
             clock,
             options,
-            cmdline,
+            mmio_devices,
             events: parameters.events,
             acpi_hotplug: None,
             late_memory: LateMemory::begin(parameters.late_memory, online_type(options.online)),
@@ -191,8 +192,8 @@ impl Session {
         for (function, port) in found.iter() {
             self.attach_pci(function, port);
         }
-        for device in virtio_mmio::devices(self.cmdline) {
-            self.attach_mmio(must("command line", device));
+        for place in self.mmio_devices {
+            self.attach_mmio(*place);
         }
         let has_other_devices = self.entropy.is_some() || self.balloon.is_some();
         let can_add_devices =

@@ -102,8 +102,8 @@ impl ConnectedDevice {
         let MmioDevice { phys_addr, size, irq } = place;
         let registers = space.map_bytes(phys_addr, size, Caching::Uncached);
         let registers = registers.map_err(ConnectError::Memory)?.cast();
-        // SAFETY: the registers are mapped and stay mapped, and nothing else uses them. The VMM has
-        // given their address on the command line, and the crate checks the magic number.
+        // SAFETY: the registers are mapped and stay mapped, and nothing else uses them. The
+        // loader has given their address, and the crate checks the magic number.
         let transport = match unsafe { MmioTransport::new(registers, to_usize(size)) } {
             Ok(transport) => transport,
             // Device ID 0 means that there is no device. The kernel does not drive devices whose ID
@@ -114,10 +114,9 @@ impl ConnectedDevice {
         if transport.version() == MmioVersion::Legacy {
             return Err(ConnectError::Legacy);
         }
-        let interrupt_mode = if may_use_line(allowed, Some(irq.into())) {
-            InterruptMode::OwnLine(irq.into())
-        } else {
-            InterruptMode::Polling
+        let interrupt_mode = match irq {
+            Some(line) if may_use_line(allowed, irq) => InterruptMode::OwnLine(line),
+            _ => InterruptMode::Polling,
         };
         let transport =
             DeviceTransport { transport: transport.into(), common: None, has_vector: false };

@@ -5,7 +5,7 @@ use super::*;
 
 /// The phandles of the harts' interrupt controllers, and of the PLIC.
 const CONTROLLERS: [u32; 3] = [0x11, 0x12, 0x13];
-const PLIC: u32 = 0x20;
+pub(super) const PLIC: u32 = 0x20;
 
 /// Returns a tree like that of QEMU's machine `virt`, with a hart 0 that only monitors and two harts, 5 and
 /// 2, that can run a kernel.

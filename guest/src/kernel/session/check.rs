@@ -7,7 +7,6 @@ use crate::kernel::progress::WATCHDOG;
 use hotmem_directmap::Caching;
 use hotmem_guest::cmdline::CheckedDevice;
 use hotmem_guest::report::Verdict;
-use hotmem_guest::virtio_mmio;
 use hotmem_guest::watchdog::Step;
 use virtio_drivers::transport::DeviceType;
 use virtio_drivers::transport::pci::bus::DeviceFunctionInfo;
@@ -49,11 +48,10 @@ impl Session {
     }
 
     fn find_on_mmio(&mut self, id: u32) -> Option<DeviceRegisters> {
-        virtio_mmio::devices(self.cmdline).find_map(|device| {
-            let device = must("command line", device);
+        self.mmio_devices.iter().find_map(|device| {
             let (addr, len) = (device.phys_addr, device.size);
             let start = self.engine.space().map_bytes(addr, len, Caching::Uncached);
-            // SAFETY: the VMM has given the address of the registers, which stay mapped, and nothing else
+            // SAFETY: the loader has given the address of the registers, which stay mapped, and nothing else
             // uses them.
             let window = unsafe { Window::new(must("virtio-mmio", start), len) };
             let first_registers =
