@@ -63,10 +63,7 @@ pub(crate) const SECTION: Section = Section {
             .standard("vm --guests hotmem-64B,linux --sizes 16G --touch 0 --runs 1 --icount", 34),
         step("vm-aarch64")
             .needs(Requirement::GuestAndLinux(Architecture::Aarch64, Drivers::Virtio))
-            .standard(
-                "vm --arch aarch64 --guests hotmem-64B,linux,hotmem --sizes 16G,64G --touch 0 --runs 3",
-                220,
-            ),
+            .standard("vm --arch aarch64 --guests hotmem-64B,linux --sizes 64G --touch 0 --runs 2", 100),
         step("vm-aarch64-instructions")
             .needs(Requirement::GuestAndLinux(Architecture::Aarch64, Drivers::Virtio))
             .standard(
