@@ -23,6 +23,7 @@ mod hints;
 mod in_flight;
 mod inflate_bitmap;
 mod inflation;
+mod initialised;
 mod lend;
 mod memory;
 mod message;

@@ -10,6 +10,7 @@
 
 use super::features::{Features, Poison};
 use super::frame_list::FrameList;
+use super::initialised::InitialisedMemory;
 use super::lend::{free_all_but, lend};
 use super::memory::{DeflateRequest, Memory, Obstacle, Reason};
 use super::message::Ranges;
@@ -34,8 +35,7 @@ pub struct EngineMemory<'f, P: Platform> {
     frames: &'f Frames<P>,
     reporter: Option<Reporter<'f, P>>,
     sent_batch: Option<Batch>,
-    /// What memory contains that the device has initialised.
-    initialised_contents: Contents,
+    initialised: InitialisedMemory,
     balloon: LentMemory<'f, P>,
     hints: LentMemory<'f, P>,
     /// The hint that the device has not answered yet.
@@ -70,7 +70,7 @@ impl<'f, P: Platform> EngineMemory<'f, P> {
             frames,
             reporter: None,
             sent_batch: None,
-            initialised_contents: Contents::Undefined,
+            initialised: InitialisedMemory::NONE,
             balloon: LentMemory::new(frames),
             hints: LentMemory::new(frames),
             outstanding_hint: PfnRange::EMPTY,
@@ -98,10 +98,7 @@ impl<'f, P: Platform> EngineMemory<'f, P> {
         settings: ReporterSettings,
     ) -> Result<(), ReporterError> {
         let contents = poison.contents(features);
-        self.initialised_contents = match contents {
-            Contents::Undefined => Contents::Filled(0),
-            poison => poison,
-        };
+        self.initialised.set_contents(contents);
         if !features.contains(Features::PAGE_REPORTING) {
             return Ok(());
         }
@@ -109,6 +106,16 @@ impl<'f, P: Platform> EngineMemory<'f, P> {
         reporter.reset();
         self.reporter = Some(reporter);
         Ok(())
+    }
+
+    /// Takes all memory of each answered report as initialised from now on, whatever the device
+    /// says. For a device without `DEVICE_INIT_REPORTED` whose operator vouches for it: otherwise
+    /// the kernel uses old data as zeroes. QEMU discards anonymous memory, which reads as zero
+    /// afterwards. But it keeps the memory, and answers all the same, while a device of the host is
+    /// passed through, in a postcopy migration, and if pages of the memory are larger than the
+    /// report.
+    pub fn assume_initialised_reports(&mut self) {
+        self.initialised.assume_all();
     }
 
     /// Returns the reporter, to query it and to change its settings.
@@ -257,7 +264,7 @@ impl<P: Platform> Memory for EngineMemory<'_, P> {
     }
 
     fn inflated(&mut self, frames: &FrameList) {
-        if self.initialised_contents == Contents::Filled(0) {
+        if self.initialised.contents() == Contents::Filled(0) {
             for range in frames.initialised() {
                 // `inflate` has lent these frames.
                 self.balloon.mark_zeroed(range).or_record_violation();
@@ -325,13 +332,9 @@ impl<P: Platform> Memory for EngineMemory<'_, P> {
     }
 
     fn report_answered(&mut self, initialised: u64) {
-        let contents = self.initialised_contents;
+        let contents_of = self.initialised.contents_of(initialised);
         if let (Some(reporter), Some(batch)) = (&mut self.reporter, self.sent_batch.take()) {
-            let mut frames_before = 0;
-            reporter.reported_as(batch, |pageblock| {
-                frames_before += pageblock.frames();
-                if frames_before <= initialised { contents } else { Contents::Undefined }
-            });
+            reporter.reported_as(batch, contents_of);
         }
     }
 
