@@ -13,7 +13,7 @@ use hotmem::Bytes;
 use hotmem_memmap::Compound;
 pub use values::{
     CheckedDevice, DescriptorPlace, ExitWhen, Faults, Interrupts, Leftover, Namespace, Online,
-    Release, StackOf, Touch, WorkAt,
+    Release, StackOf, Touch, WorkAt, ZeroMarks,
 };
 
 /// The options of a run.
@@ -55,6 +55,8 @@ pub struct Options {
     /// The value that free memory is filled with, at boot and when it is freed, if any
     /// (`hotmem.poison`).
     pub poison: Option<u32>,
+    /// Which free memory is marked as zero (`hotmem.zero`).
+    pub zero: ZeroMarks,
     /// Whether other CPUs allocate and free memory continuously (`hotmem.churn`).
     pub churn: bool,
     /// Whether NMIs allocate and free memory (`hotmem.nmis`).
@@ -126,6 +128,7 @@ impl Default for Options {
             late: Bytes::ZERO,
             release: Release::Checked,
             poison: None,
+            zero: ZeroMarks::Off,
             churn: false,
             nmis: false,
             overflow: None,
@@ -254,6 +257,14 @@ impl Options {
                 };
             }
             "poison" => self.poison = Some(value.parse().ok()?),
+            "zero" => {
+                self.zero = match value {
+                    "off" => ZeroMarks::Off,
+                    "device" => ZeroMarks::Device,
+                    "reported" => ZeroMarks::Reported,
+                    _ => return None,
+                };
+            }
             "churn" => self.churn = parse_switch(value)?,
             "nmis" => self.nmis = parse_switch(value)?,
             "overflow" => {

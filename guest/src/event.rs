@@ -226,6 +226,14 @@ pub enum Event<'a> {
         /// The amount of memory.
         bytes: Bytes,
     },
+    /// Frames were allocated by a kernel that keeps zero marks, and checked.
+    KnownZero {
+        /// The amount of memory since the last `KnownZero` event that was known to be zero, and
+        /// was.
+        zero: Bytes,
+        /// The amount of memory of which nothing was known.
+        other: Bytes,
+    },
     /// Other CPUs allocated, cleared and freed frames in bursts.
     Faulted {
         /// The number of CPUs.

@@ -27,7 +27,7 @@ fn every_key_is_read() {
          hotmem.reports=off hotmem.report_rate=64M hotmem.online=online_kernel \
          hotmem.leftover=unplug hotmem.vetoes=3 \
          hotmem.descriptors=64 hotmem.check=balloon hotmem.exit=resizes:3 hotmem.seed=42 hotmem.release=off \
-         hotmem.poison=7 hotmem.late=2G hotmem.churn=on hotmem.nmis=on hotmem.overflow=first hotmem.faults=128M:2:5:700 \
+         hotmem.poison=7 hotmem.zero=device hotmem.late=2G hotmem.churn=on hotmem.nmis=on hotmem.overflow=first hotmem.faults=128M:2:5:700 \
          hotmem.heap=32M hotmem.pin=on hotmem.dma=8M hotmem.writers=4M \
          hotmem.interrupts=intx hotmem.nvdimm=devdax hotmem.map=mem hotmem.tails=shared \
          hotmem.align=1G hotmem.rebinds=3 hotmem.watchdog=5",
@@ -48,6 +48,7 @@ fn every_key_is_read() {
         seed: 42,
         release: Release::Never,
         poison: Some(7),
+        zero: ZeroMarks::Device,
         churn: true,
         nmis: true,
         late: Bytes::gib(2),
@@ -69,6 +70,9 @@ fn every_key_is_read() {
     let release = |line| parse(line).unwrap().release;
     assert_eq!(release("hotmem.release=unchecked"), Release::Unchecked);
     assert_eq!(release("hotmem.release=on"), Release::Checked);
+    let zero = |line| parse(line).unwrap().zero;
+    assert_eq!(zero("hotmem.zero=reported"), ZeroMarks::Reported);
+    assert_eq!(zero("hotmem.zero=reported hotmem.zero=off"), ZeroMarks::Off);
     assert_eq!(parse("hotmem.touch=all").unwrap().touch, Touch::All);
     assert_eq!(parse("hotmem.nvdimm=fsdax").unwrap().nvdimm, Some(Namespace::FsDax));
     let namespace = parse("hotmem.nvdimm=system_ram").unwrap().nvdimm;

@@ -45,6 +45,20 @@ pub enum Release {
     Unchecked,
 }
 
+/// Which free memory is marked as zero.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ZeroMarks {
+    /// None, because the host is not trusted (`off`).
+    Off,
+    /// Reported memory that the balloon device says it has zeroed (`device`). The device must offer
+    /// `DEVICE_INIT_REPORTED`, which QEMU does not have yet.
+    Device,
+    /// All reported memory (`reported`). Whoever starts the guest vouches that the host zeroes it.
+    /// QEMU does if the guest's memory is anonymous, and nothing keeps QEMU from discarding it,
+    /// such as a device that is passed through or a postcopy migration.
+    Reported,
+}
+
 /// When the workload begins to fill boot memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WorkAt {

@@ -130,6 +130,9 @@ impl fmt::Display for Event<'_> {
             Event::Verified { bytes } => {
                 write!(f, r#"{{"event":"verified","bytes":{}}}"#, bytes.0)
             }
+            Event::KnownZero { zero, other } => {
+                write!(f, r#"{{"event":"known_zero","zero":{},"other":{}}}"#, zero.0, other.0)
+            }
             Event::Faulted { cpus, frames, us, reported, refaulted } => write!(
                 f,
                 r#"{{"event":"faulted","cpus":{cpus},"frames":{frames},"us":{us},"reported":{},"refaulted":{}}}"#,

@@ -12,7 +12,7 @@ use super::transport::{ConnectedDevice, DeviceTransport, InterruptMode};
 use core::time::Duration;
 use hotmem::report::ReporterSettings;
 use hotmem::{Bytes, PfnRange};
-use hotmem_guest::cmdline::Options;
+use hotmem_guest::cmdline::{Options, ZeroMarks};
 use hotmem_guest::event::Event;
 use hotmem_virtio::balloon::{
     BalloonOptions, Counters, Device, Driver, EngineMemory, Failure, Features, InitError, Memory,
@@ -63,6 +63,7 @@ impl Balloon {
         let (shared, queues) = queue_memory(Device::<DeviceTransport>::MEMORY_SIZE)?;
         let mut features = Features::all().usable_with(&FRAMES);
         features.set(Features::PAGE_REPORTING, options.reports);
+        features.set(Features::DEVICE_INIT_REPORTED, options.zero != ZeroMarks::Off);
         let poison = options.poison.map_or(Poison::None, Poison::Filled);
         let balloon_options =
             BalloonOptions { features, poison, answer_timeout: Driver::DEFAULT_ANSWER_TIMEOUT };
@@ -92,6 +93,9 @@ impl Balloon {
             max_per_second: rate,
             ..ReporterSettings::default()
         };
+        if options.zero == ZeroMarks::Reported {
+            memory.assume_initialised_reports();
+        }
         memory.report(features, poison, settings).map_err(DeviceError::Reporter)
     }
 

@@ -4,10 +4,10 @@
 //! The patterns differ from CPU to CPU, so a frame that two CPUs own has a wrong pattern for one of
 //! them.
 
+use super::contents::{self, NewFrames};
 use super::fatal::give_up;
-use super::memory::{FRAME_WORDS, FRAMES, alloc_frames};
+use super::memory::{FRAME_WORDS, FRAMES};
 use super::moving_pages::Writer;
-use super::poison;
 use super::quiesce;
 use super::this_cpu::ThisCpu;
 use core::sync::atomic::{
@@ -102,8 +102,8 @@ fn in_engine<T>(call: impl FnOnce() -> T) -> T {
 
 /// Allocates frames and fills them with patterns. Returns an empty range if there is no memory.
 pub(crate) fn allocate_filled(request: AllocRequest, seed: u64) -> PfnRange {
-    let Ok(frames) = in_engine(|| alloc_frames(request)) else { return PfnRange::EMPTY };
-    poison::check(frames);
+    let allocated = in_engine(|| contents::alloc_unchecked(request));
+    let Ok(frames) = allocated.map(NewFrames::check) else { return PfnRange::EMPTY };
     for frame in each_frame(frames) {
         // SAFETY: the frame was just allocated, so it is mapped and has no other user.
         unsafe { pattern::write(FRAME_WORDS, frame, seed) }

@@ -8,6 +8,7 @@ mod boot_memory;
 mod churn;
 mod config_space;
 mod conformance;
+mod contents;
 mod descriptors;
 mod device;
 mod device_error;
@@ -34,7 +35,6 @@ mod objects;
 mod page_faults;
 mod pci;
 mod pinned_memory;
-mod poison;
 mod progress;
 mod queue_memory;
 mod quiesce;
@@ -56,7 +56,7 @@ use firmware::Firmware;
 use hooks::KernelMapping;
 use hotmem::{Bytes, Contents, Pfn, PfnRange};
 use hotmem_directmap::Caching;
-use hotmem_guest::cmdline::{self, ExitWhen, Options, StackOf};
+use hotmem_guest::cmdline::{self, ExitWhen, Options, StackOf, ZeroMarks};
 use hotmem_guest::event::Event;
 use hotmem_guest::mp_table;
 use hotmem_guest::pvh::Handover;
@@ -164,6 +164,9 @@ fn boot(boot_info: u64) -> SessionParameters {
     if let Some(word) = options.poison {
         must("poison", memory::FRAMES.set_contents(Contents::Filled(word)));
         engine.hooks.workload.fill_free(boot_memory);
+    }
+    if options.zero != ZeroMarks::Off {
+        memory::FRAMES.keep_zero_marks();
     }
     if options.descriptors {
         must("descriptors of RAM", engine.describe_boot_memory());

@@ -1,6 +1,6 @@
 //! Runs the workload of will-it-scale's `page_fault1` on all CPUs except the boot CPU. In a burst,
-//! a CPU allocates and clears the frames of a working set, and then frees them. Between bursts it
-//! rests.
+//! a CPU allocates the frames of a working set, which must be zero, writes to each, and then frees
+//! them. Between bursts it rests.
 //!
 //! During a rest the working set stays free long enough to be reported to the host, so in the next
 //! burst the host must fault its memory in again. Each CPU measures its bursts. The boot CPU starts
@@ -18,10 +18,9 @@ use core::sync::atomic::{
 };
 use hotmem::geometry::{FRAME_SIZE, PAGEBLOCK_FRAMES};
 use hotmem::report::Statistics;
-use hotmem::{AllocRequest, Bytes, NodeChoice, NodeId, Pfn, PfnRange};
+use hotmem::{AllocRequest, Allocation, Bytes, NodeChoice, NodeId, Pfn, PfnRange};
 use hotmem_guest::cmdline::Faults;
 use hotmem_guest::event::Event;
-use hotmem_guest::frame_words::FRAME_WORDS as WORDS;
 use hotmem_guest::limits::MAX_CPUS;
 use hotmem_guest::signal::other_cpus;
 use hotmem_guest::to_usize;
@@ -111,16 +110,18 @@ pub(crate) fn run(cpu: usize) -> ! {
     }
 }
 
-/// Runs one round: allocates and clears each frame of a working set, and then frees all of them.
+/// Runs one round: allocates each frame of a working set, which the engine clears unless it is
+/// known to be zero, writes to the frame, and then frees all of them.
 fn round(frames: u64, node: NodeId, list_frames: PfnRange) {
     let entry = FRAME_WORDS.pointer(list_frames.start());
     for index in 0..to_usize(frames) {
-        let frame = alloc_frames(AllocRequest::frames(1).movable().node(NodeChoice::Near(node)));
+        let request = AllocRequest::frames(1).movable().node(NodeChoice::Near(node));
+        let frame = FRAMES.alloc_zeroed(request).map(Allocation::into_raw);
         let frame = frame.unwrap_or_else(|error| give_up(error)).start();
         // SAFETY: the frame was just allocated, so it is mapped and has no other user. The list has
         // an entry for each frame of the working set.
         unsafe {
-            FRAME_WORDS.pointer(frame).write_bytes(0, to_usize(WORDS));
+            FRAME_WORDS.write(frame, 0, 1);
             entry.add(index).write_volatile(frame.number());
         }
     }

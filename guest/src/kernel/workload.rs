@@ -4,10 +4,10 @@
 //! Every frame holds its own pattern. The pattern is checked before the frame is freed or migrated,
 //! and at the end of the run.
 
+use super::contents::{self, NewFrames};
 use super::fatal::give_up;
 use super::memory::{FRAME_WORDS, FRAMES, alloc_frames};
 use super::migratable_window;
-use super::poison;
 use super::progress::WATCHDOG;
 use core::fmt;
 use hotmem::geometry::{FRAME_SIZE, PAGEBLOCK_FRAMES};
@@ -104,6 +104,7 @@ impl Workload {
     pub(crate) fn fill_free(&mut self, boot: PfnRange) {
         self.use_any_memory(boot, boot.bytes());
         while let Some(frames) = self.allocate_some() {
+            let frames = frames.range();
             if !self.add_owned(frames) {
                 free_frames(frames);
                 break;
@@ -139,8 +140,7 @@ impl Workload {
     /// Allocates some frames and fills them. Returns the amount, or `None` if the workload has all
     /// memory that it needs or can get.
     pub(crate) fn touch_some(&mut self) -> Option<Bytes> {
-        let frames = self.allocate_some()?;
-        poison::check(frames);
+        let frames = self.allocate_some()?.check();
         for frame in each_frame(frames) {
             // SAFETY: the frame was just allocated, so it is mapped and has no other user.
             unsafe { pattern::write(FRAME_WORDS, frame, self.seed) }
@@ -248,16 +248,16 @@ impl Workload {
         true
     }
 
-    fn allocate_some(&mut self) -> Option<PfnRange> {
+    fn allocate_some(&mut self) -> Option<NewFrames> {
         loop {
             let missing = self.limit.saturating_sub(self.owned_frames.len());
             self.strategy = self.strategy.filter(|_| missing > 0);
             match self.strategy? {
                 Strategy::Anywhere(size) => {
                     let frames = SIZES[size].min(missing);
-                    match alloc_frames(AllocRequest::frames(frames).movable()) {
-                        Ok(range) if self.is_in_a_region(range) => return Some(range),
-                        Ok(elsewhere) => free_frames(elsewhere),
+                    match contents::alloc_unchecked(AllocRequest::frames(frames).movable()) {
+                        Ok(new) if self.is_in_a_region(new.range()) => return Some(new),
+                        Ok(elsewhere) => free_frames(elsewhere.range()),
                         Err(_) => {}
                     }
                     self.strategy = Some(if size + 1 < SIZES.len() {
@@ -272,9 +272,9 @@ impl Workload {
                     self.strategy = next.map(Strategy::Upwards);
                     let pfn = block?;
                     let frames = (PAGEBLOCK_FRAMES as u64).min(missing);
-                    if let Ok(range) = alloc_frames(AllocRequest::frames(frames).movable().at(pfn))
-                    {
-                        return Some(range);
+                    let request = AllocRequest::frames(frames).movable().at(pfn);
+                    if let Ok(new) = contents::alloc_unchecked(request) {
+                        return Some(new);
                     }
                 }
                 Strategy::Downwards(end) => {
@@ -282,8 +282,8 @@ impl Workload {
                     self.strategy = block.map(Strategy::Downwards);
                     let (first, frames) = random_run(block?, self.seed);
                     let request = AllocRequest::frames(frames.min(missing)).movable();
-                    if let Ok(range) = alloc_frames(request.at(first)) {
-                        return Some(range);
+                    if let Ok(new) = contents::alloc_unchecked(request.at(first)) {
+                        return Some(new);
                     }
                 }
             }

@@ -3,6 +3,7 @@
 use super::Session;
 use super::touching::TouchRound;
 use crate::kernel::attached_device::AttachedDevice;
+use crate::kernel::contents;
 use crate::kernel::descriptors::CheckedDescriptors;
 use crate::kernel::engine::Engine;
 use crate::kernel::fatal::{give_up, must};
@@ -155,6 +156,9 @@ impl Session {
         let bytes = self.engine.hooks.workload.take_verified();
         if bytes != Bytes::ZERO {
             self.report.event(&Event::Verified { bytes });
+        }
+        if let Some(event) = contents::event() {
+            self.report.event(&event);
         }
         let words = FRAMES.counts().words;
         let new_words = words.saturating_sub(core::mem::replace(&mut self.word_frames, words));

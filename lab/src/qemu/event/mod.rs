@@ -166,6 +166,11 @@ pub enum Event {
         #[serde(flatten)]
         time: GuestTime,
     },
+    /// The guest keeps zero marks, and has checked the frames that it has allocated since the last
+    /// such event: `zero` bytes were known to be zero, and nothing was known of `other` bytes.
+    #[allow(missing_docs)]
+    #[serde(rename = "known_zero")]
+    KnownZero { zero: u64, other: u64 },
     /// Other CPUs have allocated, cleared and freed this many frames in bursts. `us` is the total
     /// duration of the bursts. `reported` bytes were reported to the host, and `refaulted` bytes
     /// were allocated again after they had been reported.
