@@ -33,4 +33,5 @@ mod small_guest;
 mod support;
 mod unusable_machines;
 mod vetoes;
+mod zero_marks;
 mod zones;
