@@ -46,6 +46,7 @@ mod waker;
 pub use address_space::{AddressSpace, HostKernel, MapError};
 pub use error::HostedError;
 pub use reporter::{HostReporter, Running};
+pub(crate) use reservation::HostPages;
 
 use hotmem::{
     BootError, BootMap, BootRange, Bytes, Describe, Frames, Hotplug, Map, NodeId, Pfn, PfnRange,
@@ -53,6 +54,7 @@ use hotmem::{
 };
 use mmu::Mmu;
 use reservation::Reservation;
+use rustix::io::Errno;
 use std::{
     cell::Cell,
     ptr::NonNull,
@@ -159,6 +161,16 @@ impl Hosted {
         // The host refuses, for example, if the pages are locked. The pages then stay committed,
         // and no other harm is done.
         let _ = self.memory.discard(range.start().phys_addr(), range.bytes());
+    }
+
+    /// Sets the pages by which the host backs the hotplug range, from the next time on that it
+    /// backs them.
+    ///
+    /// # Errors
+    /// The host refuses, for example because it was built without transparent huge pages.
+    pub(crate) fn set_host_pages(&self, pages: HostPages) -> Result<(), Errno> {
+        let range = self.hotplug_range;
+        self.memory.set_host_pages(range.start().phys_addr(), range.bytes(), pages)
     }
 
     /// Returns the address of a frame. The caller may access the frame only while the caller owns

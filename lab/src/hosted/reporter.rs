@@ -50,8 +50,11 @@ impl Hosted {
     }
 
     /// Returns the memory of a batch to the host. Nothing uses this memory, because it is free and
-    /// isolated.
-    fn discard(&self, batch: &Batch) -> Result<(), Errno> {
+    /// isolated. The memory reads as zero afterwards.
+    ///
+    /// # Errors
+    /// The host refuses, for example because pages are locked.
+    pub(crate) fn discard(&self, batch: &Batch) -> Result<(), Errno> {
         merge_adjacent(batch)
             .try_for_each(|range| self.memory.discard(range.start().phys_addr(), range.bytes()))
     }
@@ -139,7 +142,7 @@ impl<'m> HostReporter<'m> {
                 let discarded = self.machine.discard(&batch);
                 let mut reporter = locked(&self.reporter);
                 match discarded {
-                    Ok(()) => reporter.reported(batch),
+                    Ok(()) => reporter.reported_as(batch, |_| Contents::Filled(0)),
                     Err(_) => reporter.failed(batch, self.now()),
                 }
                 Wait::None
