@@ -22,6 +22,7 @@ pub(crate) mod tails;
 pub(crate) mod teardown;
 mod valgrind;
 pub(crate) mod vm;
+pub(crate) mod zeroing;
 
 use anyhow::Result;
 
@@ -58,6 +59,8 @@ pub enum Command {
     /// Measure one case of `reporting` in a separate process
     #[command(hide = true)]
     ReportingCase(reporting::CaseArgs),
+    /// Measure memory that must be zero and that the host has already zeroed
+    Zeroing(zeroing::Args),
     /// Count the guests that fit on one host, if each uses its memory for a while and then frees it
     Packing(packing::Args),
     /// Measure the ports of Hotmem to other kernels, while the host changes the size of their memory
@@ -88,6 +91,7 @@ pub fn run(command: &Command) -> Result<()> {
         Command::Teardown(args) => teardown::run(args),
         Command::Reporting(args) => reporting::run(args),
         Command::ReportingCase(args) => reporting::run_case(args),
+        Command::Zeroing(args) => zeroing::run(args),
         Command::Packing(args) => packing::run(args),
         Command::Ports(args) => ports::run(args),
         Command::MemmapCase(args) => memmap::run_case(args),

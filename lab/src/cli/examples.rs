@@ -27,6 +27,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("bench heap", &["bench heap --sizes 64,1024 --runs 5"]),
     ("bench teardown", &["bench teardown --cases native"]),
     ("bench reporting", &["bench reporting --cases give_back --give-back 1G,4G"]),
+    ("bench zeroing", &["bench zeroing --cases touch,load --runs 3"]),
     ("bench packing", &["bench packing --guests linux,hotmem --host 1900M --guest 1G"]),
     ("bench ports", &["bench ports --kernels arceos,c-kernel --sizes 4G"]),
     ("report", &["report --quick", "report --only frames --out /tmp/report"]),

@@ -123,8 +123,17 @@ fn change(old: &Record, new: &Record) -> Change {
 }
 
 fn is_better_if_more(record: &Record) -> bool {
-    let metrics = ["free", "free_in_whole_pageblocks", "guests", "rate", "saved", "speedup"];
-    metrics.contains(&&*record.metric)
+    const METRICS: [&str; 8] = [
+        "answered",
+        "free",
+        "free_in_whole_pageblocks",
+        "guests",
+        "rate",
+        "saved",
+        "speedup",
+        "whole_pageblocks",
+    ];
+    METRICS.contains(&&*record.metric)
 }
 
 impl fmt::Display for Change {

@@ -7,7 +7,7 @@ use super::{
 use crate::{bench, linux::Linux, pseries::LinuxGuest, qemu::image, xen};
 
 /// The order in which steps run. The second visits follow in the same order.
-const ORDER: [&str; 32] = [
+const ORDER: [&str; 34] = [
     "frames",
     "tails",
     "fragmentation",
@@ -18,6 +18,7 @@ const ORDER: [&str; 32] = [
     "dlpar-all",
     "dlpar-million",
     "give-back",
+    "zeroing",
     "vm",
     "vm-cold",
     "vm-sizes",
@@ -30,6 +31,7 @@ const ORDER: [&str; 32] = [
     "contiguity-large",
     "contiguity-pc",
     "page-fault",
+    "zeroing-guest",
     "nvdimm",
     "vm-instructions",
     "vm-aarch64-instructions",

@@ -10,6 +10,7 @@ pub(super) const SECTIONS: &[Section] = &[
     bench::memmap::section::SECTION,
     bench::dlpar::section::SECTION,
     bench::reporting::section::SECTION,
+    bench::zeroing::section::SECTION,
     bench::teardown::section::SECTION,
     bench::frames::section::SECTION,
     bench::tails::section::SECTION,

@@ -5,9 +5,9 @@
 //! another seed, so the runs show how much the figures depend on the seed.
 
 mod mixed_lengths;
-mod pageblocks;
+pub(super) mod pageblocks;
 mod player;
-mod requests;
+pub(super) mod requests;
 #[cfg(feature = "report")]
 pub(crate) mod section;
 
@@ -27,7 +27,7 @@ use hotmem::{
 use indicatif::ProgressBar;
 use mixed_lengths::{Lengths, Packing};
 use player::RequestPlayer;
-use requests::Requests;
+use requests::{Requests, in_use};
 use std::path::PathBuf;
 
 /// The name of the bench in its records.
@@ -116,7 +116,7 @@ fn measure_all(args: &Args, sample: &mut Sample) -> Result<()> {
     for run in 0..args.runs {
         for &cpus in &args.cpus {
             for subject in Subject::ALL {
-                let requests = Requests::new(args.seed + u64::from(run), cpus, frames);
+                let requests = Requests::new(args.seed + u64::from(run), cpus, in_use(frames));
                 let case = case(args.size, cpus);
                 progress.set_message(format!("{case}, {}", subject.name()));
                 let results = subject.measure(args.size, requests, operations, &progress)?;
@@ -250,7 +250,7 @@ fn run_requests(
 }
 
 /// Returns a machine with `size` bytes of movable memory and no free kernel memory.
-fn machine(size: Bytes) -> Result<Hosted> {
+pub(super) fn machine(size: Bytes) -> Result<Hosted> {
     // Act as CPU 0, because the thread may have acted as any CPU in the run before.
     ThreadCpus::run_as(0);
     let sections = size.0.div_ceil(Bytes::mib(128).0);

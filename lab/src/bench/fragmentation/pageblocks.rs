@@ -5,7 +5,7 @@ use hotmem::geometry::PAGEBLOCK_FRAMES;
 const FRAMES: u64 = PAGEBLOCK_FRAMES as u64;
 
 /// The number of frames in use in each pageblock of a machine.
-pub(super) struct Pageblocks {
+pub(in crate::bench) struct Pageblocks {
     first_frame: u64,
     used_frames: Vec<u16>,
     /// The number of pageblocks that have no frame in use.
@@ -14,13 +14,13 @@ pub(super) struct Pageblocks {
 
 impl Pageblocks {
     /// Makes the pageblocks of `frames` frames from `first` on. No frame is in use.
-    pub(super) fn new(first: u64, frames: u64) -> Pageblocks {
+    pub(in crate::bench) fn new(first: u64, frames: u64) -> Pageblocks {
         let whole_blocks = frames / FRAMES;
         Pageblocks { first_frame: first, used_frames: vec![0; index(frames)], whole_blocks }
     }
 
     /// Counts the `frames` frames from `frame` on, which lie in one pageblock, as in use.
-    pub(super) fn take(&mut self, frame: u64, frames: u64) {
+    pub(in crate::bench) fn take(&mut self, frame: u64, frames: u64) {
         let used = &mut self.used_frames[index(frame - self.first_frame)];
         self.whole_blocks -= u64::from(*used == 0);
         *used += u16::try_from(frames).expect("at most a pageblock");
@@ -28,14 +28,14 @@ impl Pageblocks {
     }
 
     /// Counts such frames as free.
-    pub(super) fn free(&mut self, frame: u64, frames: u64) {
+    pub(in crate::bench) fn free(&mut self, frame: u64, frames: u64) {
         let used = &mut self.used_frames[index(frame - self.first_frame)];
         *used -= u16::try_from(frames).expect("at most a pageblock");
         self.whole_blocks += u64::from(*used == 0);
     }
 
     /// Returns the number of pageblocks that have no frame in use.
-    pub(super) fn whole_blocks(&self) -> u64 {
+    pub(in crate::bench) fn whole_blocks(&self) -> u64 {
         self.whole_blocks
     }
 }

@@ -11,19 +11,19 @@ const IN_USE_PERCENT: u64 = 90;
 
 /// A request, and when and by which CPU its memory is freed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Request {
-    pub(super) order: u32,
+pub(in crate::bench) struct Request {
+    pub(in crate::bench) order: u32,
     /// The CPU that allocates.
-    pub(super) cpu: usize,
+    pub(in crate::bench) cpu: usize,
     /// The CPU that frees. Memory with a short lifetime is freed by the CPU that allocated it.
-    pub(super) freed_by: usize,
+    pub(in crate::bench) freed_by: usize,
     /// The number of requests after which the memory may be freed.
-    pub(super) lifetime: u64,
+    pub(in crate::bench) lifetime: u64,
 }
 
 /// An endless sequence of requests.
 #[derive(Clone, Debug)]
-pub(super) struct Requests {
+pub(in crate::bench) struct Requests {
     sizes: Random,
     /// A separate generator for CPUs, so that sizes and lifetimes do not depend on the number of
     /// CPUs.
@@ -39,20 +39,20 @@ pub(super) const fn in_use(frames: u64) -> u64 {
 }
 
 impl Requests {
-    /// Returns requests by `cpus` CPUs that together keep [`in_use`]`(frames)` frames allocated.
-    pub(super) fn new(seed: u64, cpus: u16, frames: u64) -> Requests {
+    /// Returns requests by `cpus` CPUs that together keep about `used_frames` frames allocated.
+    pub(in crate::bench) fn new(seed: u64, cpus: u16, used_frames: u64) -> Requests {
         // The number of requests whose memory is in use equals the number of requests that are made
         // within a mean lifetime (Little's law).
         let frames_per_100_requests: u64 =
             ORDERS.iter().map(|&(order, share)| share << order).sum();
-        let live_requests = in_use(frames) * 100 / frames_per_100_requests;
+        let live_requests = used_frames * 100 / frames_per_100_requests;
         let short = live_requests * 100 / (SHORT_PERCENT + (100 - SHORT_PERCENT) * LONG_FACTOR);
         let [sizes, cpu_random] = [seed, !seed].map(Random::with_seed);
         Requests { sizes, cpu_random, cpus, mean_short_lifetime: short.max(1) }
     }
 
     /// Returns the next request.
-    pub(super) fn next(&mut self) -> Request {
+    pub(in crate::bench) fn next(&mut self) -> Request {
         let order = self.sizes.order();
         let is_short = self.sizes.below(100) < SHORT_PERCENT;
         let mean = if is_short {
@@ -75,7 +75,7 @@ mod tests {
     const FRAMES: u64 = 1 << 20;
 
     fn generate(seed: u64, cpus: u16) -> Vec<Request> {
-        let mut requests = Requests::new(seed, cpus, FRAMES);
+        let mut requests = Requests::new(seed, cpus, in_use(FRAMES));
         (0..200_000).map(|_| requests.next()).collect()
     }
 
@@ -108,7 +108,7 @@ mod tests {
         // One in ten has a long lifetime, and 15 of 16 of these are freed by another CPU.
         let freed_elsewhere = share(&|request| request.cpu != request.freed_by);
         assert!((freed_elsewhere / (0.1 * 15.0 / 16.0) - 1.0).abs() < 0.05, "{freed_elsewhere}");
-        let short = Requests::new(1, 16, FRAMES).mean_short_lifetime;
+        let short = Requests::new(1, 16, in_use(FRAMES)).mean_short_lifetime;
         let long = share(&|request| request.lifetime > 2 * short);
         assert!((long / 0.099 - 1.0).abs() < 0.05, "{long}");
     }
@@ -117,7 +117,7 @@ mod tests {
     /// use.
     #[test]
     fn lifetimes_keep_90_percent_in_use() {
-        let mut requests = Requests::new(1, 1, FRAMES);
+        let mut requests = Requests::new(1, 1, in_use(FRAMES));
         let count = 5 * LONG_FACTOR * requests.mean_short_lifetime;
         let timed_requests = (0..count).map(|now| (now, requests.next()));
         let live_requests = timed_requests.filter(|(now, request)| now + request.lifetime > count);

@@ -4,7 +4,7 @@ use crate::bench::{parsed, record::Record};
 const SIZE: Bytes = Bytes::mib(256);
 
 fn results_of(subject: Subject, seed: u64, cpus: u16) -> RunResults {
-    let requests = Requests::new(seed, cpus, SIZE.frames());
+    let requests = Requests::new(seed, cpus, in_use(SIZE.frames()));
     subject.measure(SIZE, requests, 100_000, &ProgressBar::hidden()).unwrap()
 }
 
