@@ -12,6 +12,7 @@ mod contents;
 mod descriptors;
 mod device;
 mod device_error;
+mod device_memory;
 mod dimms;
 mod edu;
 mod engine;

@@ -1,10 +1,9 @@
-//! Binds persistent memory: attaches it as device memory, and describes each of its frames.
+//! Binds a device's memory: attaches it to the engine, and describes each of its frames.
 //!
 //! If binding fails at any step, the earlier steps are undone in the same way as by unbinding.
 
-mod check;
+pub(super) mod check;
 mod reconfigure;
-mod run;
 mod supply;
 
 use super::engine::Engine;
@@ -26,12 +25,11 @@ use hotmem_memmap::{
     Altmap, AltmapError, Backing, Compound, DescribeError, Kind, MapLayout, Memmap, ShareError,
     Slots, SlotsError,
 };
-pub(super) use run::run;
 use supply::{DescriptorFrames, free_frames};
 
 /// The parameters of binding.
 #[derive(Clone, Copy)]
-struct BindParameters {
+pub(super) struct BindParameters {
     kind: Kind,
     compound: Compound,
     shared_tails: bool,
@@ -39,11 +37,11 @@ struct BindParameters {
 }
 
 /// Bound memory.
-struct BoundMemory {
-    /// The whole range of persistent memory.
+pub(super) struct BoundMemory {
+    /// The whole range of the device's memory.
     region: PfnRange,
     /// The part of the region that has descriptors.
-    data: PfnRange,
+    pub(super) data: PfnRange,
     parameters: BindParameters,
     layout: MapLayout,
     owner: Owner,
@@ -52,7 +50,7 @@ struct BoundMemory {
 }
 
 /// The reason why memory was not bound.
-enum BindError {
+pub(super) enum BindError {
     /// The engine refuses the memory.
     Attach(AddError),
     /// The tails cannot share a frame.
@@ -70,7 +68,7 @@ enum BindError {
 }
 
 impl BindParameters {
-    fn wanted(namespace: Namespace, options: &Options) -> Self {
+    pub(super) fn wanted(namespace: Namespace, options: &Options) -> Self {
         let (kind, compound) = match namespace {
             Namespace::FsDax => (Kind::FileSystemDax, Compound::SINGLE),
             Namespace::DevDax | Namespace::SystemRam => (Kind::DeviceDax, options.compound),
@@ -91,7 +89,7 @@ impl BindParameters {
 impl BoundMemory {
     /// Attaches `region`, which consists of whole pageblocks, as device memory. Maps its
     /// descriptors, which the caller must then [write](BoundMemory::describe).
-    fn bind(
+    pub(super) fn bind(
         engine: &mut Engine,
         region: PfnRange,
         parameters: BindParameters,
@@ -103,7 +101,7 @@ impl BoundMemory {
         BoundMemory::of_device(engine.space(), region, parameters).inspect_err(|_| {
             // SAFETY: the memory was just attached and nothing uses it, so detaching it cannot
             // fail.
-            must("NVDIMM", unsafe { engine.hotplug.detach(region) });
+            must("device memory", unsafe { engine.hotplug.detach(region) });
         })
     }
 
@@ -135,7 +133,7 @@ impl BoundMemory {
     }
 
     /// Writes all descriptors. Returns the number of bytes written.
-    fn describe(&self) -> Result<Bytes, BindError> {
+    pub(super) fn describe(&self) -> Result<Bytes, BindError> {
         let memmap = self.parameters.memmap(&self.owner)?;
         let base = to_usize(RAM_OWNER.descriptor(self.data.start()));
         let Some(base) = NonNull::new(core::ptr::with_exposed_provenance_mut(base)) else {
@@ -149,7 +147,7 @@ impl BoundMemory {
     }
 
     /// Unmaps the descriptors, and detaches the memory.
-    fn unbind(self, engine: &mut Engine) -> Result<(), RangeError> {
+    pub(super) fn unbind(self, engine: &mut Engine) -> Result<(), RangeError> {
         let region = self.region;
         self.unmap_descriptors(engine.space());
         // SAFETY: `self` was the only user of the memory.
@@ -171,6 +169,12 @@ impl BoundMemory {
         if let Some(tails) = self.tails.filter(|_| !on_device) {
             free_frames(single_frame(tails));
         }
+    }
+
+    /// Returns the expected size of the memory that holds the descriptors.
+    pub(super) fn map_bytes(&self) -> Bytes {
+        let own = self.layout.frames_needed(self.data);
+        Bytes((own + u64::from(self.layout.shares_tails())) * FRAME_SIZE)
     }
 
     fn map(

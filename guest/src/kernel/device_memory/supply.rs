@@ -65,5 +65,5 @@ impl Drop for DescriptorFrames {
 /// Frees frames that a supply has provided.
 pub(super) fn free_frames(frames: PfnRange) {
     // SAFETY: the frames were allocated for a supply, and nothing refers to them any more.
-    must("NVDIMM: free", unsafe { FRAMES.fill_and_free_raw(frames) });
+    must("device memory: free", unsafe { FRAMES.fill_and_free_raw(frames) });
 }

@@ -1,13 +1,13 @@
 //! Binds, checks and unbinds all persistent memory, repeatedly.
 
-use super::{BindError, BindParameters, BoundMemory, check};
+use super::descriptors::CheckedDescriptors;
+use super::device_memory::{BindError, BindParameters, BoundMemory, check};
+use super::engine::{Engine, online_type};
+use super::fatal::{give_up, must};
+use super::memory::FRAMES;
+use super::progress::WATCHDOG;
 use crate::arch::Clock;
 use crate::arch::Console;
-use crate::kernel::descriptors::CheckedDescriptors;
-use crate::kernel::engine::{Engine, online_type};
-use crate::kernel::fatal::{give_up, must};
-use crate::kernel::memory::FRAMES;
-use crate::kernel::progress::WATCHDOG;
 use hotmem::geometry::{FRAME_SIZE, PAGEBLOCK_FRAMES};
 use hotmem::{Announce, Bytes, NodeId, PfnRange, RegionId, State};
 use hotmem_guest::cmdline::{Namespace, Options};
@@ -22,7 +22,7 @@ use hotmem_guest::watchdog::Step;
 const _: () = assert!(MAX_RANGES <= MAX_DEVICES);
 
 /// Binds, checks and unbinds all `ranges` as `namespace`, repeatedly.
-pub(in crate::kernel) fn run(
+pub(super) fn run(
     namespace: Namespace,
     ranges: &[PersistentRange],
     (clock, options): (&Clock, &Options),
@@ -249,13 +249,5 @@ impl Rounds<'_> {
         let (online, free) = (Bytes(counts.online * FRAME_SIZE), Bytes(counts.free * FRAME_SIZE));
         let device = device.number;
         self.report.event(&Event::Reconfigured { device, mode, online, free, us });
-    }
-}
-
-impl BoundMemory {
-    /// Returns the expected size of the memory that holds the descriptors.
-    fn map_bytes(&self) -> Bytes {
-        let own = self.layout.frames_needed(self.data);
-        Bytes((own + u64::from(self.layout.shares_tails())) * FRAME_SIZE)
     }
 }

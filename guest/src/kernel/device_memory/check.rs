@@ -20,7 +20,7 @@ const MAX_FULL_CHECK: u64 = 1 << 18;
 const DATA_FRAMES: u64 = 256;
 
 /// An error in bound memory.
-pub(super) enum CheckError {
+pub(in crate::kernel) enum CheckError {
     /// A word of a descriptor is wrong.
     Descriptor { pfn: Pfn, offset: usize, found: u64, expected: u64 },
     /// The descriptor of a frame does not lead to the head of its compound.
@@ -33,7 +33,7 @@ pub(super) enum CheckError {
 
 /// Checks all descriptors if `all` is set and the device is small, and a sample of them otherwise.
 /// Returns the number of checked descriptors.
-pub(super) fn descriptors(bound: &BoundMemory, all: bool) -> Result<u64, CheckError> {
+pub(in crate::kernel) fn descriptors(bound: &BoundMemory, all: bool) -> Result<u64, CheckError> {
     let all = all && bound.data.frames() <= MAX_FULL_CHECK;
     let mut checked = 0;
     for block in bound.data.chunks(PAGEBLOCK_FRAMES as u64) {
@@ -80,7 +80,10 @@ fn read_descriptor(address: u64) -> Page {
 
 /// Checks the frames that hold the descriptors. Returns the total size of these frames; the frame
 /// of the shared tails counts once.
-pub(super) fn backing(bound: &BoundMemory, space: &mut AddressSpace) -> Result<Bytes, CheckError> {
+pub(in crate::kernel) fn backing(
+    bound: &BoundMemory,
+    space: &mut AddressSpace,
+) -> Result<Bytes, CheckError> {
     let mut writable_frames = 0;
     for page in LAYOUT.descriptors.pages_of(bound.data) {
         match (space.descriptor_map_mut().frame(page), bound.tails) {
@@ -94,7 +97,7 @@ pub(super) fn backing(bound: &BoundMemory, space: &mut AddressSpace) -> Result<B
 }
 
 /// Writes patterns to some of the device's data.
-pub(super) fn write_data(bound: &BoundMemory, seed: u64) {
+pub(in crate::kernel) fn write_data(bound: &BoundMemory, seed: u64) {
     for frame in data_frames(bound.data) {
         // SAFETY: the device's memory is mapped, and nothing else uses it.
         unsafe { pattern::write(FRAME_WORDS, frame, seed) };
@@ -103,7 +106,7 @@ pub(super) fn write_data(bound: &BoundMemory, seed: u64) {
 }
 
 /// Checks the patterns that [`write_data`] has written. Returns the number of frames with patterns.
-pub(super) fn data(bound: &BoundMemory, seed: u64) -> Result<u64, CheckError> {
+pub(in crate::kernel) fn data(bound: &BoundMemory, seed: u64) -> Result<u64, CheckError> {
     let mut found = 0;
     for frame in data_frames(bound.data) {
         // SAFETY: the device's memory is mapped, and nothing else uses it.

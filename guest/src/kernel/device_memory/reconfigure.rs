@@ -1,4 +1,4 @@
-//! Turns persistent memory into ordinary RAM and back, as `daxctl reconfigure-device` does.
+//! Turns a device's memory into ordinary RAM and back, as `daxctl reconfigure-device` does.
 
 use super::{BindError, BindParameters, BoundMemory};
 use crate::kernel::engine::{BUDGET, Engine};
@@ -7,14 +7,14 @@ use core::fmt;
 use hotmem::{AddError, Blocker, OnlineType, PfnRange, Progress, RangeError};
 
 /// Device memory that is used as RAM.
-pub(super) struct Ram {
+pub(in crate::kernel) struct Ram {
     region: PfnRange,
     parameters: BindParameters,
     kind: OnlineType,
 }
 
 /// The reason why memory was not reconfigured.
-pub(super) enum ReconfigureError {
+pub(in crate::kernel) enum ReconfigureError {
     /// The engine refuses to turn the memory into RAM.
     ToRam(AddError),
     /// The engine refuses to take the memory offline.
@@ -29,7 +29,7 @@ pub(super) enum ReconfigureError {
 
 impl BoundMemory {
     /// Unmaps the device's descriptors, and puts the memory online as RAM.
-    pub(super) fn into_ram(
+    pub(in crate::kernel) fn into_ram(
         self,
         engine: &mut Engine,
         kind: OnlineType,
@@ -47,7 +47,10 @@ impl Ram {
     /// Takes all of the memory offline, and changes it to device memory. Then maps the descriptors
     /// of device memory again, which the caller must [write](BoundMemory::describe). If the memory
     /// cannot be taken offline, it stays RAM.
-    pub(super) fn into_device(self, engine: &mut Engine) -> Result<BoundMemory, ReconfigureError> {
+    pub(in crate::kernel) fn into_device(
+        self,
+        engine: &mut Engine,
+    ) -> Result<BoundMemory, ReconfigureError> {
         let Engine { hotplug, hooks } = engine;
         if self.kind != OnlineType::Offline {
             let mut offline = hotplug.offline(self.region).map_err(ReconfigureError::Offline)?;
