@@ -23,8 +23,8 @@ pub trait Machine {
 /// A plan whose decoders are being committed or freed, one after the other.
 #[derive(Clone, Debug)]
 #[must_use = "decoders change only if the execution is polled until it is ready"]
-pub struct Execution {
-    plan: Plan,
+pub struct Execution<'p> {
+    plan: &'p Plan,
     goal: Goal,
     /// The number of steps that are committed, as far as is known: the first ones.
     committed: usize,
@@ -50,18 +50,18 @@ pub struct PlanFailure {
     pub not_freed: usize,
 }
 
-impl Execution {
+impl<'p> Execution<'p> {
     /// Begins to commit all decoders of a plan. If one fails, those before it are freed.
-    pub fn commit(plan: &Plan) -> Self {
+    pub fn commit(plan: &'p Plan) -> Self {
         let goal = Goal::Committed;
-        Execution { plan: *plan, goal, committed: 0, transition: None, failure: None }
+        Execution { plan, goal, committed: 0, transition: None, failure: None }
     }
 
     /// Begins to free all decoders of a plan that is committed. Nothing may access its addresses any
     /// more. A decoder that fails does not keep others from being freed.
-    pub fn uncommit(plan: &Plan) -> Self {
+    pub fn uncommit(plan: &'p Plan) -> Self {
         let (goal, committed) = (Goal::Free, plan.steps().count());
-        Execution { plan: *plan, goal, committed, transition: None, failure: None }
+        Execution { plan, goal, committed, transition: None, failure: None }
     }
 
     /// Continues until a component needs time. `now` is the time since any start. Do not poll it again
@@ -79,7 +79,7 @@ impl Execution {
                 Goal::Committed => Some(self.committed),
                 Goal::Free => self.committed.checked_sub(1),
             };
-            let step = position.and_then(|position| self.plan.steps().nth(position).copied());
+            let step = position.and_then(|position| self.plan.steps().nth(position));
             let Some(step) = step else {
                 return Poll::Ready(self.failure.map_or(Ok(()), Err));
             };

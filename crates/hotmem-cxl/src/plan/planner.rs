@@ -18,11 +18,36 @@ pub struct Plan {
     range: PfnRange,
     ways: Ways,
     granularity: Granularity,
-    /// The devices in the order in which addresses alternate, as positions in the caller's list, each
-    /// with the first byte of its memory. The first `ways.count()` are valid.
-    members: [(usize, u64); MAX_DEVICES],
-    /// The devices, then the bridges that have decoders.
-    steps: [Option<Step>; 2 * MAX_DEVICES],
+    /// The devices in the order in which addresses alternate. The first `ways.count()` are valid.
+    members: [Member; MAX_DEVICES],
+    /// How the decoders of bridges alternate.
+    bridge_ways: Ways,
+    bridge_granularity: Granularity,
+    /// The bridges that have decoders.
+    routes: [Option<Route>; MAX_DEVICES],
+}
+
+/// A device of a plan.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Member {
+    /// The position in the caller's list.
+    device: usize,
+    /// The number of the decoder.
+    n: u32,
+    /// The first byte of the device's memory.
+    start: u64,
+    /// The bytes between that of the decoder before and `start`.
+    skip: u64,
+}
+
+/// A bridge of a plan.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Route {
+    /// The position in the caller's list.
+    bridge: usize,
+    /// The number of the decoder.
+    n: u32,
+    ports: [u8; MAX_PORTS],
 }
 
 impl Plan {
@@ -49,45 +74,36 @@ impl Plan {
         let interleave = Interleave::choose(window, bridges, devices, wanted, wish)?;
 
         let range = addresses(window, bridges, devices, wish)?;
-        let mut members = [(0, 0); MAX_DEVICES];
-        let mut steps = [None; 2 * MAX_DEVICES];
-        let mut next_step = steps.iter_mut();
-        let mut add_step = |component, decoders: Occupancy, setting| {
-            if decoders.committed >= decoders.capability.count {
-                return Err(PlanError::NoFreeDecoder(component));
-            }
-            let step = Step { component, n: decoders.committed, setting };
-            next_step.next().map(|place| *place = Some(step)).ok_or(PlanError::Devices(count))
-        };
+        let mut members = [Member { device: 0, n: 0, start: 0, skip: 0 }; MAX_DEVICES];
         for (target, &uid) in targets.iter().enumerate() {
             for (port, (at, device)) in below(devices, uid).enumerate() {
-                let start = device.memory.start.max(device.decoders.memory_end);
+                let n = free_decoder(Component::Device(at), device.decoders)?;
+                let mapped_end = device.decoders.memory_end;
+                let start = device.memory.start.max(mapped_end);
                 // What a decoder leaves out is whole units, too.
                 let start = start.checked_next_multiple_of(UNIT).unwrap_or(u64::MAX);
                 let free = Bytes(device.memory.end.saturating_sub(start));
                 if free < wish.len {
                     return Err(PlanError::DeviceFull { device: at, free });
                 }
-                members[interleave.member(target, port)] = (at, start);
-                let destination = Destination::Memory { skip: start - device.decoders.memory_end };
-                let granularity = interleave.device;
-                let setting = Setting { range, ways, granularity, destination };
-                add_step(Component::Device(at), device.decoders, setting)?;
+                members[interleave.member(target, port)] =
+                    Member { device: at, n, start, skip: start - mapped_end };
             }
         }
-        for &uid in targets {
+        let mut routes = [None; MAX_DEVICES];
+        for (route, &uid) in routes.iter_mut().zip(targets) {
             let (at, bridge) = bridge(bridges, uid)?;
             let Some(decoders) = bridge.decoders else { continue };
+            let n = free_decoder(Component::Bridge(at), decoders)?;
             let mut ports = [0; MAX_PORTS];
             for (port, (_, device)) in ports.iter_mut().zip(below(devices, uid)) {
                 *port = device.port;
             }
-            let destination = Destination::Ports(ports);
-            let ways = Ways::new(wanted).ok_or(PlanError::Interleave)?;
-            let setting = Setting { range, ways, granularity: interleave.bridge, destination };
-            add_step(Component::Bridge(at), decoders, setting)?;
+            *route = Some(Route { bridge: at, n, ports });
         }
-        Ok(Plan { range, ways, granularity: interleave.device, members, steps })
+        let bridge_ways = Ways::new(wanted).ok_or(PlanError::Interleave)?;
+        let (granularity, bridge_granularity) = (interleave.device, interleave.bridge);
+        Ok(Plan { range, ways, granularity, members, bridge_ways, bridge_granularity, routes })
     }
 
     /// Returns the addresses of the host.
@@ -98,8 +114,20 @@ impl Plan {
 
     /// Returns the decoders in the order in which to commit them: no address is routed to a device
     /// before the device decodes it. They are freed in reverse order.
-    pub fn steps(&self) -> impl DoubleEndedIterator<Item = &Step> {
-        self.steps.iter().flatten()
+    pub fn steps(&self) -> impl DoubleEndedIterator<Item = Step> {
+        let devices = self.members[..self.ways.count()].iter().map(|member| {
+            let destination = Destination::Memory { skip: member.skip };
+            let (ways, granularity) = (self.ways, self.granularity);
+            let setting = Setting { range: self.range, ways, granularity, destination };
+            Step { component: Component::Device(member.device), n: member.n, setting }
+        });
+        let bridges = self.routes.iter().flatten().map(|route| {
+            let destination = Destination::Ports(route.ports);
+            let (ways, granularity) = (self.bridge_ways, self.bridge_granularity);
+            let setting = Setting { range: self.range, ways, granularity, destination };
+            Step { component: Component::Bridge(route.bridge), n: route.n, setting }
+        });
+        devices.chain(bridges)
     }
 
     /// Returns the device to which an address of the host goes, and the address in the device. Returns
@@ -112,7 +140,7 @@ impl Plan {
         }
         let (shift, bits) = (self.granularity.shift(), self.ways.bits()?);
         let member = usize::try_from(offset >> shift & ((1 << bits) - 1)).ok()?;
-        let (device, start) = self.members[member];
+        let Member { device, start, .. } = self.members[member];
         let low = offset & ((1 << shift) - 1);
         Some((device, start + (offset >> (shift + bits) << shift | low)))
     }
@@ -136,8 +164,8 @@ impl Plan {
     pub fn address(&self, device: usize, device_address: u64) -> Option<u64> {
         let (shift, bits) = (self.granularity.shift(), self.ways.bits()?);
         let mut members = self.members[..self.ways.count()].iter();
-        let member = members.position(|&(member, _)| member == device)?;
-        let offset = device_address.checked_sub(self.members[member].1)?;
+        let member = members.position(|member| member.device == device)?;
+        let offset = device_address.checked_sub(self.members[member].start)?;
         if offset >= self.range.bytes().0 >> bits {
             return None;
         }
@@ -145,6 +173,14 @@ impl Plan {
         let offset = (offset >> shift << bits | member as u64) << shift | low;
         Some(self.range.start().phys_addr() + offset)
     }
+}
+
+/// Returns the number of the component's first free decoder.
+fn free_decoder(component: Component, decoders: Occupancy) -> Result<u32, PlanError> {
+    if decoders.committed >= decoders.capability.count {
+        return Err(PlanError::NoFreeDecoder(component));
+    }
+    Ok(decoders.committed)
 }
 
 /// By which address bits the window, the bridges and the devices alternate. These are consecutive:

@@ -72,7 +72,7 @@ impl Host {
         Plan::new(&self.window, &bridges, &devices, wish)
     }
 
-    pub(crate) fn run(&mut self, mut execution: Execution) -> Result<(), PlanFailure> {
+    pub(crate) fn run(&mut self, mut execution: Execution<'_>) -> Result<(), PlanFailure> {
         for ms in 0..1000 {
             if let Poll::Ready(result) = execution.poll(self, Duration::from_millis(ms)) {
                 return result;
