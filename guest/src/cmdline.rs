@@ -12,8 +12,8 @@ use core::fmt;
 use hotmem::Bytes;
 use hotmem_memmap::Compound;
 pub use values::{
-    CheckedDevice, DescriptorPlace, ExitWhen, Faults, Interrupts, Leftover, Namespace, Online,
-    Release, StackOf, Touch, WorkAt, ZeroMarks,
+    CheckedDevice, CxlMode, DescriptorPlace, ExitWhen, Faults, Interrupts, Leftover, Namespace,
+    Online, Release, StackOf, Touch, WorkAt, ZeroMarks,
 };
 
 /// The options of a run.
@@ -81,6 +81,11 @@ pub struct Options {
     pub interrupts: Interrupts,
     /// How persistent memory is bound, if at all (`hotmem.nvdimm`).
     pub nvdimm: Option<Namespace>,
+    /// How the memory of CXL devices is used at first, if at all (`hotmem.cxl`).
+    pub cxl: Option<CxlMode>,
+    /// Between how many devices the addresses of CXL memory alternate (`hotmem.ways`). Windows may
+    /// alternate between more.
+    pub ways: u8,
     /// The memory that contains the descriptors of persistent memory (`hotmem.map`).
     pub map: DescriptorPlace,
     /// Whether the tails of compounds of persistent memory share a frame of descriptors
@@ -139,6 +144,8 @@ impl Default for Options {
             memory_written_by_cpus: Bytes::ZERO,
             interrupts: Interrupts::Msix,
             nvdimm: None,
+            cxl: None,
+            ways: 1,
             map: DescriptorPlace::Device,
             shared_tails: false,
             compound: Compound::MIB_2,
@@ -205,15 +212,7 @@ impl Options {
             "hold" => self.hold = parse_switch(value)?,
             "reports" => self.reports = parse_switch(value)?,
             "report_rate" => self.report_rate = Some(parse_size(value)?),
-            "online" => {
-                self.online = match value {
-                    "offline" => Online::Offline,
-                    "online" => Online::Online,
-                    "online_kernel" => Online::Kernel,
-                    "online_movable" => Online::Movable,
-                    _ => return None,
-                };
-            }
+            "online" => self.online = Online::parse(value)?,
             "leftover" => {
                 self.leftover = match value {
                     "adopt" => Leftover::Adopt,
@@ -239,6 +238,7 @@ impl Options {
             "exit" => {
                 self.exit = match value.split_once(':') {
                     None if value == "boot" => ExitWhen::Boot,
+                    None if value == "command" => ExitWhen::Command,
                     None if value == "never" => ExitWhen::Never,
                     None if value == "nvdimm" => ExitWhen::Nvdimm,
                     Some(("resizes", count)) => ExitWhen::Resizes(count.parse().ok()?),
@@ -298,6 +298,14 @@ impl Options {
                     _ => return None,
                 };
             }
+            "cxl" => {
+                self.cxl = match value {
+                    "devdax" => Some(CxlMode::DevDax),
+                    "system-ram" => Some(CxlMode::SystemRam),
+                    _ => return None,
+                };
+            }
+            "ways" => self.ways = value.parse().ok().filter(|ways: &u8| ways.is_power_of_two())?,
             "map" => {
                 self.map = match value {
                     "dev" => DescriptorPlace::Device,

@@ -1,12 +1,14 @@
 //! Defines the events of a run. The guest writes each event as one line of JSON, for the program
 //! that started the guest.
 
+mod cxl;
 mod json;
 #[cfg(test)]
 mod tests;
 mod zone;
 
 use core::fmt;
+pub use cxl::CxlEvent;
 use hotmem::Bytes;
 pub use zone::ZoneReport;
 
@@ -311,6 +313,8 @@ pub enum Event<'a> {
         /// The time for unbinding, in microseconds.
         us: u64,
     },
+    /// An event of CXL memory, or the answer to a command.
+    Cxl(CxlEvent<'a>),
     /// The writes of other CPUs to mapped pages were compared with the Dirty bits.
     Written {
         /// The number of pages to which these CPUs write.

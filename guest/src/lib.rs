@@ -4,6 +4,8 @@
 #![cfg_attr(not(test), no_std)]
 
 pub mod cmdline;
+pub mod command;
+pub mod cxl;
 pub mod descriptor;
 pub mod device_tree;
 pub mod elf;

@@ -1,7 +1,7 @@
 //! Writes the results of a run in the Test Anything Protocol (TAP), version 14. Events are written
 //! between the lines of the protocol.
 
-use crate::event::Event;
+use crate::event::{CxlEvent, Event};
 use core::fmt::{self, Write};
 use hotmem::{Violations, violated_invariants};
 
@@ -32,6 +32,11 @@ impl<W: Write> Report<W> {
     /// Writes an event.
     pub fn event(&mut self, event: &Event<'_>) {
         let _ = writeln!(self.out, "{event}");
+    }
+
+    /// Writes an event of CXL memory.
+    pub fn cxl(&mut self, event: CxlEvent<'_>) {
+        self.event(&Event::Cxl(event));
     }
 
     /// Writes a test point that has passed.

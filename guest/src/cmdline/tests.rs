@@ -30,7 +30,7 @@ fn every_key_is_read() {
          hotmem.poison=7 hotmem.zero=device hotmem.late=2G hotmem.churn=on hotmem.nmis=on hotmem.overflow=first hotmem.faults=128M:2:5:700 \
          hotmem.heap=32M hotmem.pin=on hotmem.dma=8M hotmem.writers=4M \
          hotmem.interrupts=intx hotmem.nvdimm=devdax hotmem.map=mem hotmem.tails=shared \
-         hotmem.align=1G hotmem.rebinds=3 hotmem.watchdog=5",
+         hotmem.align=1G hotmem.rebinds=3 hotmem.watchdog=5 hotmem.cxl=system-ram hotmem.ways=4",
     );
     let expected = Options {
         touch: Touch::UpTo(Bytes::gib(1)),
@@ -60,6 +60,8 @@ fn every_key_is_read() {
         memory_written_by_cpus: Bytes::mib(4),
         interrupts: Interrupts::Intx,
         nvdimm: Some(Namespace::DevDax),
+        cxl: Some(CxlMode::SystemRam),
+        ways: 4,
         map: DescriptorPlace::Memory,
         shared_tails: true,
         compound: Compound::GIB_1,
@@ -77,6 +79,8 @@ fn every_key_is_read() {
     assert_eq!(parse("hotmem.nvdimm=fsdax").unwrap().nvdimm, Some(Namespace::FsDax));
     let namespace = parse("hotmem.nvdimm=system_ram").unwrap().nvdimm;
     assert_eq!(namespace, Some(Namespace::SystemRam));
+    assert_eq!(parse("hotmem.cxl=devdax").unwrap().cxl, Some(CxlMode::DevDax));
+    assert_eq!(parse("hotmem.exit=command").unwrap().exit, ExitWhen::Command);
     assert_eq!(parse("hotmem.exit=nvdimm").unwrap().exit, ExitWhen::Nvdimm);
     assert_eq!(parse("hotmem.overflow=other").unwrap().overflow, Some(StackOf::OtherCpu));
     assert_eq!(parse("hotmem.exit=boot").unwrap().exit, ExitWhen::Boot);
@@ -123,6 +127,8 @@ fn unknown_keys_and_bad_values_are_reported() {
         "hotmem.writers=17M",
         "hotmem.interrupts=msi",
         "hotmem.nvdimm=raw",
+        "hotmem.cxl=on",
+        "hotmem.ways=3",
         "hotmem.map=ram",
         "hotmem.tails=on",
         "hotmem.rebinds=",

@@ -83,6 +83,18 @@ pub enum Online {
     Movable,
 }
 
+impl Online {
+    pub(crate) fn parse(text: &str) -> Option<Online> {
+        Some(match text {
+            "offline" => Online::Offline,
+            "online" => Online::Online,
+            "online_kernel" => Online::Kernel,
+            "online_movable" => Online::Movable,
+            _ => return None,
+        })
+    }
+}
+
 /// How to treat memory that is plugged already when its device is found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Leftover {
@@ -115,6 +127,15 @@ pub enum Namespace {
     SystemRam,
 }
 
+/// How the memory of CXL devices is used at first.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CxlMode {
+    /// As device memory (`devdax`).
+    DevDax,
+    /// As RAM, which is put online as `hotmem.online` says (`system-ram`).
+    SystemRam,
+}
+
 /// The memory that contains the descriptors of persistent memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DescriptorPlace {
@@ -135,6 +156,9 @@ pub enum ExitWhen {
     Size(Bytes),
     /// When persistent memory has been bound as often as requested.
     Nvdimm,
+    /// When the program that started the machine sends the command `end`. The kernel takes commands
+    /// from its second serial port.
+    Command,
     /// Never. The program that started the machine ends it.
     Never,
 }

@@ -165,6 +165,7 @@ impl fmt::Display for Event<'_> {
             Event::Unbound { device, us } => {
                 write!(f, r#"{{"event":"unbound","device":{device},"us":{us}}}"#)
             }
+            Event::Cxl(event) => event.fmt(f),
             Event::Written { pages, writes, moved, dirty, clean } => write!(
                 f,
                 r#"{{"event":"written","pages":{pages},"writes":{writes},"moved":{},"dirty":{dirty},"clean":{clean}}}"#,
@@ -191,7 +192,7 @@ impl fmt::Display for Event<'_> {
 }
 
 /// Displays a value within a JSON string.
-struct JsonText<'a>(&'a dyn fmt::Display);
+pub(super) struct JsonText<'a>(pub(super) &'a dyn fmt::Display);
 
 impl fmt::Display for JsonText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

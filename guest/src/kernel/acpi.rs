@@ -16,6 +16,7 @@ use hotmem::{BootRange, NodeId, PfnRange};
 use hotmem_acpi::aml::{self, AddressSpace};
 use hotmem_acpi::srat::memory_affinities;
 use hotmem_directmap::Caching;
+use hotmem_guest::cxl::CxlTable;
 use hotmem_guest::nfit::PersistentRanges;
 use hotmem_guest::to_usize;
 
@@ -67,7 +68,10 @@ impl Firmware {
         self.pm_timer_port =
             fadt.as_ref().and_then(|fadt| fadt.pm_timer_block().ok().flatten().and_then(port_of));
         if let Some(nfit) = if_present(tables.find_table::<Nfit>())? {
-            self.persistent = PersistentRanges::read(structures(&nfit), ram);
+            self.persistent = PersistentRanges::read(structures(&nfit), ram.clone());
+        }
+        if let Some(cedt) = if_present(tables.find_table::<Cedt>())? {
+            self.cxl = Some(CxlTable::read(structures(&cedt), ram));
         }
         if let Some(srat) = if_present(tables.find_table::<Srat>())? {
             self.record_nodes(&srat)?;
@@ -80,6 +84,7 @@ impl Firmware {
         srat: &PhysicalMapping<TableMapper<'_, '_>, Srat>,
     ) -> Result<(), TableError> {
         for memory in memory_affinities(structures(srat)) {
+            self.highest_domain = self.highest_domain.max(memory.domain);
             if memory.hot_pluggable {
                 self.hot_pluggable = self.hot_pluggable + memory.len;
                 continue;
@@ -118,6 +123,21 @@ struct Nfit {
 // SAFETY: every table with the signature NFIT begins with an `SdtHeader`.
 unsafe impl AcpiTable for Nfit {
     const SIGNATURE: Signature = Signature::NFIT;
+
+    fn header(&self) -> &SdtHeader {
+        &self.header
+    }
+}
+
+/// The fixed part of the CXL Early Discovery Table. A list of structures follows it.
+#[repr(C, packed)]
+struct Cedt {
+    header: SdtHeader,
+}
+
+// SAFETY: every table with the signature CEDT begins with an `SdtHeader`.
+unsafe impl AcpiTable for Cedt {
+    const SIGNATURE: Signature = Signature::CEDT;
 
     fn header(&self) -> &SdtHeader {
         &self.header

@@ -62,6 +62,16 @@ impl ConfigSpace {
 }
 
 impl ConfigSpace {
+    /// Returns the address of all 4096 bytes of a function's configuration space, if they are mapped.
+    pub(crate) fn extended(&self, function: DeviceFunction) -> Option<usize> {
+        match *self {
+            ConfigSpace::Ecam { base, first_bus, last_bus } => (first_bus..=last_bus)
+                .contains(&function.bus)
+                .then(|| base + Cam::Ecam.cam_offset(function, 0) as usize),
+            ConfigSpace::Ports { .. } | ConfigSpace::Absent => None,
+        }
+    }
+
     /// Writes a register of 16 bits. Its neighbour in the same word is not written.
     pub(crate) fn write_half(&mut self, function: DeviceFunction, register: u8, value: u16) {
         let (word, half) = (register & !3, register & 2);

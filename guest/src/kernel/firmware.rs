@@ -1,5 +1,6 @@
 //! Describes the machine, apart from its RAM. ACPI's tables or a device tree yield the description.
 
+use super::cxl::CxlFirmware;
 use super::general_events::GeneralEvents;
 use super::take_once::TakeOnce;
 use crate::arch::IoPort;
@@ -7,6 +8,7 @@ use core::fmt;
 use core::ops::Range;
 use hotmem::{BootRange, Bytes, NodeId};
 use hotmem_acpi::aml::{AmlError, Region};
+use hotmem_guest::cxl::CxlTable;
 use hotmem_guest::device_tree::{DeviceTree, PciHost, PciLines};
 use hotmem_guest::fixed_list::FixedList;
 use hotmem_guest::limits::MAX_CPUS;
@@ -37,6 +39,10 @@ pub(crate) struct Firmware {
     pub(crate) nodes: FixedList<(BootRange, NodeId), MAX_NODE_RANGES>,
     /// The total size of all hot-pluggable ranges.
     pub(crate) hot_pluggable: Bytes,
+    /// The bridges and windows of CXL, if there is a CEDT.
+    pub(super) cxl: Option<CxlTable>,
+    /// The highest proximity domain of any memory.
+    pub(super) highest_domain: u32,
     /// The ranges of persistent memory. An error is reported only if the run uses persistent
     /// memory.
     pub(crate) persistent: Result<PersistentRanges, NfitError>,
@@ -96,6 +102,8 @@ impl Firmware {
         pm_timer_port: None,
         nodes: FixedList::empty((NO_MEMORY, NodeId::ZERO)),
         hot_pluggable: Bytes::ZERO,
+        cxl: None,
+        highest_domain: 0,
         persistent: Ok(PersistentRanges::NONE),
     };
 
@@ -104,6 +112,12 @@ impl Firmware {
     pub(crate) fn unknown() -> &'static mut Self {
         static FIRMWARE: TakeOnce<Firmware> = TakeOnce::new(Firmware::UNKNOWN);
         FIRMWARE.take()
+    }
+
+    /// Returns what is said about CXL.
+    pub(crate) fn cxl(&'static self) -> Option<CxlFirmware> {
+        let table = self.cxl.as_ref()?;
+        Some(CxlFirmware { table, next_node: self.highest_domain.saturating_add(1) })
     }
 
     /// Adds what a device tree says.

@@ -6,9 +6,11 @@ mod attached_device;
 mod balloon;
 mod boot_memory;
 mod churn;
+mod command_port;
 mod config_space;
 mod conformance;
 mod contents;
+mod cxl;
 mod descriptors;
 mod device;
 mod device_error;
@@ -223,6 +225,7 @@ fn boot(boot_info: u64) -> SessionParameters {
         message_target: MessageTarget::this_cpu(),
         boot_memory,
         next_kernel,
+        cxl: firmware.cxl(),
     }
 }
 

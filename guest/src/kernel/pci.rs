@@ -162,7 +162,7 @@ impl Buses {
     }
 
     /// Returns the bridge to a bus.
-    fn bridge_to(&self, bus: u8) -> Option<DeviceFunction> {
+    pub(super) fn bridge_to(&self, bus: u8) -> Option<DeviceFunction> {
         let above = (0..bus).filter(|&above| self.is_searched(above));
         let mut bridges = above
             .flat_map(|above| self.functions_on(above))

@@ -2,6 +2,7 @@
 
 mod bad_memory;
 mod check;
+mod cxl;
 mod devices;
 mod dimms;
 mod finish;
@@ -15,6 +16,8 @@ mod work;
 use super::acpi_hotplug::AcpiHotplug;
 use super::attached_device::AttachedDevice;
 use super::balloon::Balloon;
+use super::command_port::CommandPort;
+use super::cxl::{Cxl, CxlFirmware};
 use super::device::is_driven;
 use super::dimms::Dimms;
 use super::edu::Edu;
@@ -35,7 +38,7 @@ use super::wakeup;
 use crate::arch::{Clock, Console, MessageTarget, NextKernel, interrupts};
 use core::ops::Range;
 use hotmem::{Bytes, Pfn, PfnRange};
-use hotmem_guest::cmdline::{CheckedDevice, Options, WorkAt};
+use hotmem_guest::cmdline::{CheckedDevice, ExitWhen, Options, WorkAt};
 use hotmem_guest::device_tree::PciLines;
 use hotmem_guest::late_memory::LateRanges;
 use hotmem_guest::limits::MAX_DEVICES;
@@ -68,6 +71,12 @@ pub(crate) struct Session {
     dimms: &'static mut Option<Dimms>,
     /// The memory of the machine that the engine was not told of at boot, if there is any.
     late_memory: &'static mut Option<LateMemory>,
+    /// What the firmware says about CXL.
+    cxl_firmware: Option<CxlFirmware>,
+    /// The CXL memory, if the options ask for it.
+    cxl: Option<&'static mut Cxl>,
+    /// Where commands come from, if the options say that they end the run.
+    commands: Option<CommandPort>,
     devices: &'static mut [Option<AttachedDevice>; MAX_DEVICES],
     entropy: Option<Entropy>,
     pinned_ranges: Option<PinnedRanges>,
@@ -118,6 +127,8 @@ pub(crate) struct SessionParameters {
     pub(crate) events: Option<GeneralEvents>,
     /// The registers of memory slots, if there are any.
     pub(crate) slots: Option<SlotRegion>,
+    /// What the firmware says about CXL.
+    pub(crate) cxl: Option<CxlFirmware>,
     /// The places for virtio devices in memory.
     pub(crate) mmio_devices: &'static [MmioDevice],
     /// The memory of the machine that the engine was not told of at boot.
@@ -152,6 +163,9 @@ impl Session {
             late_memory: LateMemory::begin(parameters.late_memory, online_type(options.online)),
             dimms,
             buses,
+            cxl_firmware: parameters.cxl,
+            cxl: None,
+            commands: (options.exit == ExitWhen::Command).then(CommandPort::open).flatten(),
             devices: DEVICES.take(),
             entropy: None,
             pinned_ranges: None,
@@ -184,11 +198,16 @@ impl Session {
     pub(crate) fn attach_devices(&mut self) {
         let options = self.options;
         let is_wanted = |info: &DeviceFunctionInfo| {
-            is_driven(info) || (options.dma != Bytes::ZERO && Edu::is_at(info))
+            is_driven(info)
+                || (options.cxl.is_some() && Cxl::is_at(info))
+                || (options.dma != Bytes::ZERO && Edu::is_at(info))
         };
         let found = must("PCI", self.buses.find(self.engine.space(), is_wanted));
         self.acpi_hotplug = AcpiHotplug::find(self.events, &self.buses);
         *self.bursts = options.faults.map(Bursts::new);
+        if let Some(firmware) = self.cxl_firmware {
+            self.attach_cxl(firmware, &found);
+        }
         for (function, port) in found.iter() {
             self.attach_pci(function, port);
         }
@@ -196,8 +215,10 @@ impl Session {
             self.attach_mmio(*place);
         }
         let has_other_devices = self.entropy.is_some() || self.balloon.is_some();
-        let can_add_devices =
-            self.buses.has_ports() || self.dimms.is_some() || self.late_memory.is_some();
+        let can_add_devices = self.buses.has_ports()
+            || self.dimms.is_some()
+            || self.late_memory.is_some()
+            || self.commands.is_some();
         if self.devices[0].is_none() && !has_other_devices && !can_add_devices {
             give_up("there is no virtio-mem device");
         }
@@ -222,6 +243,7 @@ impl Session {
                 self.report_status(number);
             }
             has_more_work |= self.step_dimms();
+            has_more_work |= self.step_commands();
             let balloon = self.step_balloon();
             has_more_work |= balloon == balloon::Progress::Working;
             has_more_work |= self.step_late_memory();

@@ -13,6 +13,7 @@ use core::fmt;
 use hotmem::geometry::{FRAME_SIZE, PAGEBLOCK_FRAMES};
 use hotmem::{AllocRequest, Bytes, Migration, Pfn, PfnRange};
 use hotmem_guest::cmdline::{Options, Release, Touch};
+use hotmem_guest::cxl::MAX_CXL;
 use hotmem_guest::frame_words::{self, each_frame};
 use hotmem_guest::limits::{MAX_DEVICES, MAX_DIMMS};
 use hotmem_guest::owned::OwnedFrames;
@@ -23,13 +24,15 @@ use hotmem_guest::to_usize;
 const SIZES: [u64; 3] = [PAGEBLOCK_FRAMES as u64, 64, 1];
 
 /// The index of boot memory among the regions.
-const BOOT_MEMORY: usize = MAX_DEVICES + MAX_DIMMS;
+const BOOT_MEMORY: usize = FIRST_CXL + MAX_CXL;
+/// The index of the first CXL memory.
+const FIRST_CXL: usize = MAX_DEVICES + MAX_DIMMS;
 
 /// The state of the workload.
 pub(crate) struct Workload {
     owned_frames: OwnedFrames,
     /// The memory that the workload may touch: the region of each device, the memory of each memory
-    /// slot, and as the last element the boot memory.
+    /// slot, CXL memory, and as the last element the boot memory.
     regions: [PfnRange; BOOT_MEMORY + 1],
     /// The number of frames that the workload may own at present.
     limit: u64,
@@ -90,6 +93,11 @@ impl Workload {
     /// Adds the memory of a memory slot, or removes it if `dimm` is empty.
     pub(crate) fn set_dimm(&mut self, slot: u32, dimm: PfnRange) {
         self.regions[MAX_DEVICES + to_usize(slot.into())] = dimm;
+    }
+
+    /// Adds the memory of CXL devices, or removes it if `memory` is empty.
+    pub(crate) fn set_cxl(&mut self, number: usize, memory: PfnRange) {
+        self.regions[FIRST_CXL + number] = memory;
     }
 
     /// Makes the workload allocate up to `limit` of boot memory and devices' memory. `boot` is the

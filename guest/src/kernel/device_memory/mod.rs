@@ -25,6 +25,7 @@ use hotmem_memmap::{
     Altmap, AltmapError, Backing, Compound, DescribeError, Kind, MapLayout, Memmap, ShareError,
     Slots, SlotsError,
 };
+pub(super) use reconfigure::{Ram, ReconfigureError, Unchanged};
 use supply::{DescriptorFrames, free_frames};
 
 /// The parameters of binding.
@@ -74,6 +75,13 @@ impl BindParameters {
             Namespace::DevDax | Namespace::SystemRam => (Kind::DeviceDax, options.compound),
         };
         BindParameters { kind, compound, shared_tails: options.shared_tails, map: options.map }
+    }
+
+    /// Returns the parameters of memory that is slow or far away, so that its descriptors lie in boot
+    /// memory.
+    pub(super) fn described_in_memory(options: &Options) -> Self {
+        let wanted = BindParameters::wanted(Namespace::DevDax, options);
+        BindParameters { map: DescriptorPlace::Memory, ..wanted }
     }
 
     fn memmap(self, owner: &Owner) -> Result<Memmap<'_, Owner>, BindError> {

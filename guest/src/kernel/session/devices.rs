@@ -5,6 +5,8 @@ use crate::arch::{LAYOUT, MESSAGES, Message, interrupts};
 use crate::kernel::acpi_hotplug::AcpiHotplug;
 use crate::kernel::attached_device::{AttachedDevice, InterruptSource};
 use crate::kernel::balloon::Balloon;
+use crate::kernel::command_port::CommandPort;
+use crate::kernel::cxl::Cxl;
 use crate::kernel::device::{is_driven, is_virtio_mem};
 use crate::kernel::dimms::Dimms;
 use crate::kernel::edu::Edu;
@@ -47,7 +49,8 @@ impl Session {
             let entropy = self.entropy.as_mut().is_some_and(Entropy::ack_interrupt);
             let balloon = self.balloon.as_mut().is_some_and(Balloon::ack_interrupt);
             let dimms = self.dimms.as_mut().is_some_and(Dimms::ack_interrupt);
-            let others = entropy | balloon | dimms;
+            let commands = self.commands.as_mut().is_some_and(CommandPort::ack_interrupt);
+            let others = entropy | balloon | dimms | commands;
             self.devices().fold(others, |any, attached| attached.ack_interrupt() | any)
         });
     }
@@ -56,6 +59,9 @@ impl Session {
     pub(super) fn attach_pci(&mut self, function: DeviceFunction, port: Option<usize>) {
         WATCHDOG.enter(Step::Device);
         let Some(info) = self.buses.info(function) else { return };
+        if Cxl::is_at(&info) {
+            return;
+        }
         if Edu::is_at(&info) {
             return self.attach_edu(function, port);
         }

@@ -36,6 +36,7 @@ impl Session {
                 self.resizes >= count && is_at_rest
             }
             ExitWhen::Size(size) => is_reached && total == size,
+            ExitWhen::Command => self.commands.as_ref().is_some_and(|port| port.has_ended),
             ExitWhen::Never => false,
         }
     }

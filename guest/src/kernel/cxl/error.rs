@@ -1,0 +1,89 @@
+//! The reasons why a device is not used.
+
+use crate::kernel::device_memory::BindError;
+use crate::kernel::memory::MapError;
+use core::fmt;
+use hotmem::{AnnounceError, PfnRange};
+use hotmem_cxl::command::AnswerError;
+use hotmem_cxl::config::{BlockKind, ConfigError};
+use hotmem_cxl::plan::{PlanError, PlanFailure};
+use hotmem_cxl::{DecoderError, DeviceError, MailboxError};
+
+/// The reason why a device, or the memory of several devices, is not used.
+pub(crate) enum CxlError {
+    /// There are more devices, or bridges, than the kernel has room for.
+    TooMany,
+    /// There is no memory-mapped access to the configuration space.
+    NoExtendedConfig,
+    /// No port leads to the device.
+    NoPort,
+    /// The device does not have these registers, or not within a BAR.
+    NoRegisters(BlockKind),
+    NoDecoders,
+    /// The memory or the mailbox is not ready.
+    NotReady,
+    /// The device has neither memory nor dynamic capacity.
+    NoMemory,
+    /// No window is routed to this device, or not for so many devices in turn.
+    NoWindow,
+    Config(ConfigError),
+    Device(DeviceError),
+    Decoder(DecoderError),
+    Mailbox(MailboxError),
+    Answer(AnswerError),
+    Plan(PlanError),
+    Failure(PlanFailure),
+    Map(MapError),
+    /// The memory lies beyond the direct map.
+    BeyondDirectMap(PfnRange),
+    Announce(AnnounceError),
+    Bind(BindError),
+}
+
+macro_rules! from {
+    ($($variant:ident($error:ty)),*) => {
+        $(impl From<$error> for CxlError {
+            fn from(error: $error) -> Self {
+                CxlError::$variant(error)
+            }
+        })*
+    };
+}
+from!(
+    Config(ConfigError),
+    Device(DeviceError),
+    Decoder(DecoderError),
+    Mailbox(MailboxError),
+    Answer(AnswerError),
+    Plan(PlanError),
+    Failure(PlanFailure),
+    Map(MapError),
+    Announce(AnnounceError),
+    Bind(BindError)
+);
+
+impl fmt::Display for CxlError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            CxlError::TooMany => f.write_str("there are too many devices or bridges"),
+            CxlError::NoExtendedConfig => f.write_str("configuration space is not memory-mapped"),
+            CxlError::NoPort => f.write_str("no port leads to the device"),
+            CxlError::NoRegisters(kind) => write!(f, "the device has no {kind:?} registers"),
+            CxlError::NoDecoders => f.write_str("the device has no decoders"),
+            CxlError::NotReady => f.write_str("the device is not ready"),
+            CxlError::NoMemory => f.write_str("the device has no memory"),
+            CxlError::NoWindow => f.write_str("no window is for the device"),
+            CxlError::Config(error) => error.fmt(f),
+            CxlError::Device(error) => error.fmt(f),
+            CxlError::Decoder(error) => error.fmt(f),
+            CxlError::Mailbox(error) => error.fmt(f),
+            CxlError::Answer(error) => error.fmt(f),
+            CxlError::Plan(error) => error.fmt(f),
+            CxlError::Failure(error) => error.fmt(f),
+            CxlError::Map(error) => error.fmt(f),
+            CxlError::BeyondDirectMap(range) => write!(f, "{range} lies beyond the direct map"),
+            CxlError::Announce(error) => error.fmt(f),
+            CxlError::Bind(error) => error.fmt(f),
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! Finds CXL memory devices, routes addresses to them, and binds their memory as device memory.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `mod.rs` | the search for devices, and the choice of their addresses |
+//! | `device.rs` | a device: its registers and its capacity |
+//! | `topology.rs` | bridges and devices, and their decoders |
+//! | `memory.rs` | memory of devices, as device memory or as RAM |
+//! | `registers.rs` | access to registers |
+//! | `error.rs` | why a device is not used |
+
+mod device;
+mod error;
+mod memory;
+mod registers;
+mod topology;
+
+use super::device_memory::BindParameters;
+use super::engine::Engine;
+use super::pci::Buses;
+use super::progress::WATCHDOG;
+use super::take_once::TakeOnce;
+use crate::arch::{Clock, Console};
+use device::MemoryDevice;
+use error::CxlError;
+use hotmem::{Bytes, NodeId, PfnRange};
+use hotmem_cxl::config::MEMORY_DEVICE_CLASS;
+use hotmem_cxl::plan::Plan;
+use hotmem_guest::cmdline::Options;
+use hotmem_guest::cxl::{CxlTable, MAX_CXL, Members, choose_members};
+use hotmem_guest::event::CxlEvent;
+use hotmem_guest::report::Report;
+pub(crate) use memory::{ChangeError, CxlMemory};
+use topology::Topology;
+use virtio_drivers::transport::pci::bus::{DeviceFunction, DeviceFunctionInfo};
+
+/// The CXL memory of the machine.
+pub(crate) struct Cxl {
+    topology: Topology,
+    /// How addresses are routed to each memory.
+    plans: [Option<Plan>; MAX_CXL],
+    /// The memory, by its number.
+    pub(crate) memories: [Option<CxlMemory>; MAX_CXL],
+    /// Which devices belong to some memory.
+    used: [bool; MAX_CXL],
+}
+
+/// What the firmware says about CXL.
+#[derive(Clone, Copy)]
+pub(crate) struct CxlFirmware {
+    pub(crate) table: &'static CxlTable,
+    /// The first node that has no memory yet.
+    pub(crate) next_node: u32,
+}
+
+static CXL: TakeOnce<Cxl> = TakeOnce::new(Cxl {
+    topology: Topology::EMPTY,
+    plans: [None; MAX_CXL],
+    memories: [const { None }; MAX_CXL],
+    used: [false; MAX_CXL],
+});
+
+impl Cxl {
+    /// Returns whether a PCI function is a memory device.
+    pub(crate) fn is_at(info: &DeviceFunctionInfo) -> bool {
+        [info.class, info.subclass, info.prog_if] == MEMORY_DEVICE_CLASS
+    }
+
+    /// Opens the memory devices among `functions`, whose BARs are mapped, and binds their memory. What
+    /// cannot be used is reported.
+    #[inline(never)]
+    pub(crate) fn open(
+        firmware: CxlFirmware,
+        functions: impl Iterator<Item = DeviceFunction>,
+        (buses, engine): (&mut Buses, &mut Engine),
+        (clock, options): (&Clock, &Options),
+        report: &mut Report<Console>,
+    ) -> &'static mut Self {
+        let cxl = CXL.take();
+        for fault in firmware.table.faults.iter() {
+            report.cxl(CxlEvent::Refused { device: None, why: fault });
+        }
+        for bridge in firmware.table.platform.bridges() {
+            if let Err(error) = cxl.topology.add_bridge(bridge, engine.space()) {
+                report.cxl(CxlEvent::Refused { device: None, why: &error });
+            }
+        }
+        for (number, function) in functions.enumerate() {
+            WATCHDOG.progress();
+            match MemoryDevice::open(buses, function, clock) {
+                Ok(device) => cxl.add(number, device, report),
+                Err(error) => {
+                    report.cxl(CxlEvent::Refused { device: Some(number), why: &error });
+                }
+            }
+        }
+        cxl.bind_all(firmware, (clock, options), engine, report);
+        cxl
+    }
+
+    fn add(&mut self, number: usize, device: MemoryDevice, report: &mut Report<Console>) {
+        let Some(place) = self.topology.devices.get_mut(number) else {
+            let why = &CxlError::TooMany;
+            return report.cxl(CxlEvent::Refused { device: Some(number), why });
+        };
+        let size = Bytes(device.memory.end - device.memory.start);
+        let (bridge, kind) = (device.bridge, device.kind_name());
+        report.cxl(CxlEvent::Device { device: number, bridge, kind, size });
+        *place = Some(device);
+    }
+
+    /// Routes the windows to the devices, in the order of both, and binds the memory.
+    #[inline(never)]
+    fn bind_all(
+        &mut self,
+        firmware: CxlFirmware,
+        (clock, options): (&Clock, &Options),
+        engine: &mut Engine,
+        report: &mut Report<Console>,
+    ) {
+        let parameters = BindParameters::described_in_memory(options);
+        for window in firmware.table.platform.windows() {
+            let ways = usize::from(options.ways).max(window.ways.count());
+            while let Some(members) = self.free_members(window.targets(), ways)
+                && let Some(number) = self.memories.iter().position(Option::is_none)
+            {
+                members.iter().for_each(|&member| self.used[member] = true);
+                let node = u32::try_from(number).unwrap_or(u32::MAX);
+                let node = NodeId(firmware.next_node.saturating_add(node));
+                let start_us = clock.now_us();
+                let place = &mut self.plans[number];
+                let routed = self.topology.commit(window, &members, place, clock);
+                let range = place.as_ref().map_or(PfnRange::EMPTY, Plan::range);
+                let bound = routed
+                    .and_then(|()| CxlMemory::bind(range, node, parameters, options.seed, engine));
+                let us = clock.now_us().saturating_sub(start_us);
+                match bound {
+                    Ok(memory) => {
+                        let (addr, size) = (range.start().phys_addr(), range.bytes());
+                        let (ways, node) = (members.len(), node.0);
+                        report.cxl(CxlEvent::Memory { memory: number, addr, size, ways, node, us });
+                        self.memories[number] = Some(memory);
+                    }
+                    Err(error) => {
+                        let device = members.first().copied();
+                        report.cxl(CxlEvent::Refused { device, why: &error });
+                    }
+                }
+            }
+        }
+        for (number, device) in self.topology.devices.iter().enumerate() {
+            if device.is_some() && !self.used[number] {
+                let why = &CxlError::NoWindow;
+                report.cxl(CxlEvent::Refused { device: Some(number), why });
+            }
+        }
+    }
+
+    /// Returns devices without addresses, as many below each bridge of a window.
+    fn free_members(&self, targets: &[u32], ways: usize) -> Option<Members> {
+        let candidates = self.topology.candidates(|device| !self.used[device]);
+        choose_members(targets, ways, &candidates)
+    }
+}
