@@ -1,5 +1,6 @@
 //! The start of a machine, and QEMU's arguments that are the same for all machines.
 
+use super::commands::CommandSocket;
 use hotmem::Bytes;
 use std::{fs::File, io::PipeWriter, path::Path, process::Command, sync::Arc, time::Duration};
 
@@ -18,6 +19,8 @@ pub struct Launch {
     pub is_line_cut: bool,
     /// The file `cgroup.procs` of the cgroup in which QEMU runs, open for writing.
     pub cgroup: Option<Arc<File>>,
+    /// The socket by which the guest takes commands, if it does.
+    pub commands: Option<CommandSocket>,
     /// Where QEMU writes its log, which is its standard error. Without it, errors quote the last lines.
     pub log: Option<PipeWriter>,
 }
@@ -27,8 +30,8 @@ impl Launch {
     #[must_use]
     pub fn new(command: Command, patience: Duration) -> Launch {
         let host_memory = Bytes::ZERO;
-        let (pass_status, is_line_cut, cgroup, log) = (0, false, None, None);
-        Launch { command, host_memory, patience, pass_status, is_line_cut, cgroup, log }
+        let (pass_status, is_line_cut, cgroup, commands, log) = (0, false, None, None, None);
+        Launch { command, host_memory, patience, pass_status, is_line_cut, cgroup, commands, log }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::boot::{Boot, Launch};
 use super::config::{Accel, Balloon, Config, Transport};
+use super::cxl::Cxl;
 use super::emulator::Architecture;
 use super::kvm_cpu::kvm_cpu;
 use hotmem::Bytes;
@@ -45,7 +46,8 @@ impl Config {
             command.arg(option).arg(value);
         };
         let nvdimm = if self.nvdimms.is_empty() { "" } else { ",nvdimm=on" };
-        add_option("-machine", format!("{}{nvdimm}", self.machine));
+        let cxl = self.cxl.as_ref().map(Cxl::machine_options).unwrap_or_default();
+        add_option("-machine", format!("{}{nvdimm}{cxl}", self.machine));
         add_option("-accel", accel.into());
         add_option("-cpu", self.cpu.unwrap_or(cpu).into());
         if self.icount {
@@ -119,6 +121,9 @@ impl Config {
             );
             add_option("-device", format!("nvdimm,id=nvdimm{n},memdev=persist{n}"));
         }
+        if let Some(cxl) = &self.cxl {
+            cxl.add_options(&mut add_option);
+        }
         for (name, file) in &self.acpi_tables {
             add_option("-acpitable", format!("sig={name},data={}", file.display()));
         }
@@ -152,6 +157,10 @@ impl Config {
         }
         let Config { kernel, append, .. } = self;
         Boot { kernel, initrd: self.initrd.as_deref(), append }.add_to(&mut command);
+        // The first serial port is the console.
+        if let Some(socket) = &self.commands {
+            command.args(["-chardev", &socket.chardev(), "-serial", "chardev:commands"]);
+        }
         command
     }
 }
@@ -167,6 +176,7 @@ impl From<&Config> for Launch {
             },
             is_line_cut: config.incoming_state.is_some(),
             cgroup: config.cgroup.clone(),
+            commands: config.commands.clone(),
             ..Launch::new(config.command(), config.patience)
         }
     }

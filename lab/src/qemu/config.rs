@@ -1,5 +1,7 @@
 //! The configuration of a virtual machine.
 
+use super::commands::CommandSocket;
+use super::cxl::Cxl;
 use super::emulator::{Architecture, Emulator};
 use hotmem::Bytes;
 use hotmem_time_limit::scaled;
@@ -87,6 +89,11 @@ pub struct Config {
     /// The sizes of NVDIMMs. [`Config::touched_memory`] includes the bytes of NVDIMMs to which the
     /// guest writes.
     pub nvdimms: Vec<Bytes>,
+    /// The CXL memory devices, if the machine has CXL. [`Config::touched_memory`] includes the bytes to
+    /// which the guest writes.
+    pub cxl: Option<Cxl>,
+    /// The socket by which the guest takes commands, if it does.
+    pub commands: Option<CommandSocket>,
     /// Additional ACPI tables: the signature of each, and a file with its contents after the
     /// header.
     pub acpi_tables: Vec<(&'static str, PathBuf)>,
@@ -170,6 +177,8 @@ impl Config {
             device_address: None,
             more_memory_devices: Vec::new(),
             nvdimms: Vec::new(),
+            cxl: None,
+            commands: None,
             acpi_tables: Vec::new(),
             firmware_files: Vec::new(),
             transport: Transport::Pci,
@@ -238,6 +247,13 @@ impl Config {
         self.with_guest_option("touch", size.0)
     }
 
+    /// Makes the guest take commands. The command `end` ends it.
+    #[must_use]
+    pub fn with_commands(self) -> Config {
+        let commands = Some(CommandSocket::unique());
+        Config { commands, ..self.with_guest_option("exit", "command") }
+    }
+
     /// Adds the key `hotmem.KEY` to the guest's command line.
     #[must_use]
     pub fn with_guest_option(mut self, key: &str, value: impl std::fmt::Display) -> Config {
@@ -255,6 +271,7 @@ impl Config {
 
     pub(super) fn all_device_memory(&self) -> Bytes {
         let more = self.more_memory_devices.iter().map(|&(memory, _)| memory);
-        more.chain(self.nvdimms.iter().copied()).fold(self.device_memory, Add::add)
+        let cxl = self.cxl.iter().map(Cxl::size);
+        more.chain(self.nvdimms.iter().copied()).chain(cxl).fold(self.device_memory, Add::add)
     }
 }

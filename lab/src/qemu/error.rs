@@ -77,6 +77,20 @@ pub enum Error {
         /// The reason that QEMU gave.
         reason: String,
     },
+    /// The guest refused a command.
+    #[error("the guest refuses `{command}`: {reason}")]
+    GuestRefused {
+        /// The command.
+        command: String,
+        /// The reason that the guest gave.
+        reason: String,
+    },
+    /// The machine has no connection by which the guest takes commands.
+    #[error("the guest takes no commands")]
+    NoCommands,
+    /// The connection by which the guest takes commands broke.
+    #[error("the connection for commands broke")]
+    Commands(#[source] io::Error),
     /// The connection to QEMU's monitor broke.
     #[error("QEMU's monitor does not answer")]
     Monitor(#[source] io::Error),

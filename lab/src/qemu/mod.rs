@@ -7,8 +7,10 @@
 pub mod accel;
 mod boot;
 mod command;
+mod commands;
 mod config;
 mod console;
+mod cxl;
 mod emulator;
 mod error;
 mod event;
@@ -22,10 +24,12 @@ mod vm;
 
 pub(crate) use boot::Boot;
 pub use boot::Launch;
+pub use commands::CommandSocket;
 pub use config::{Accel, Balloon, Config, Transport};
+pub use cxl::{Cxl, CxlDevice, CxlKind, CxlWindow};
 pub use emulator::{Architecture, Emulator};
 pub use error::Error;
-pub use event::{Event, Figure, GuestTime, MarkedOperation, Race, RequestEnd, Zone, ZoneName};
+pub use event::{Dax, Event, Figure, GuestTime, MarkedOperation, Race, RequestEnd, Zone, ZoneName};
 pub use monitor::HostEvent;
 pub use report::Report;
-pub use vm::{Dimm, Observation, Resize, Vm};
+pub use vm::{CxlMemory, Dimm, Observation, Reconfigured, Resize, Vm};

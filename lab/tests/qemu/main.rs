@@ -8,6 +8,7 @@ mod boot;
 mod churn;
 mod command;
 mod conformance;
+mod cxl;
 mod descriptors;
 mod devices;
 mod dimms;

@@ -208,6 +208,30 @@ pub enum Event {
     /// Persistent memory was converted to RAM (`system_ram`) or back to device memory (`device`).
     #[allow(missing_docs)]
     Reconfigured { device: usize, mode: String, online: u64, free: u64, us: u64 },
+    /// The guest has found a CXL memory device below the host bridge with this number.
+    #[serde(rename = "cxl_device")]
+    #[allow(missing_docs)]
+    CxlDevice { device: usize, bridge: u32, kind: String, size: u64 },
+    /// The guest does not use a CXL memory device, or a structure of the CEDT.
+    #[serde(rename = "cxl_refused")]
+    #[allow(missing_docs)]
+    CxlRefused {
+        device: Option<usize>,
+        #[serde(rename = "why")]
+        reason: String,
+    },
+    /// The guest has routed addresses to CXL devices and uses their memory as device memory.
+    #[serde(rename = "cxl_memory")]
+    #[allow(missing_docs)]
+    CxlMemory { memory: usize, addr: u64, size: u64, ways: usize, node: u32, us: u64 },
+    /// The state of CXL memory, as the command `list` asks for it.
+    Dax(Dax),
+    /// The guest has carried out a command, or refuses it for a reason.
+    #[allow(missing_docs)]
+    Answered {
+        #[serde(rename = "why")]
+        reason: Option<String>,
+    },
     /// Persistent memory was unbound.
     #[allow(missing_docs)]
     Unbound { device: usize, us: u64 },
@@ -255,6 +279,22 @@ pub enum Event {
     /// An event that this version cannot parse.
     #[serde(other)]
     Unknown,
+}
+
+/// The state of CXL memory. Sizes are in bytes.
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
+#[allow(missing_docs)]
+pub struct Dax {
+    /// The number of the memory.
+    pub memory: usize,
+    pub size: u64,
+    pub node: u32,
+    /// The size of the compounds of device memory.
+    pub align: u64,
+    /// `devdax` or `system-ram`.
+    pub mode: String,
+    pub online: u64,
+    pub movable: bool,
 }
 
 /// The zone of a device's memory, in bytes, and the number of times that the guest queried whether

@@ -3,17 +3,21 @@
 //! | file | contents |
 //! |---|---|
 //! | `mod.rs` | start and end of the machine, commands for QEMU's monitor, the guest's output |
+//! | `cxl.rs` | CXL memory, and commands for it |
 //! | `dimms.rs` | DIMMs that are inserted and removed |
 //! | `resize.rs` | changes of the guest's memory, and the time that they take |
 
+mod cxl;
 mod dimms;
 mod resize;
 
+pub use cxl::{CxlMemory, Reconfigured};
 pub use dimms::Dimm;
 pub use resize::Resize;
 
 use super::{
     Error, Event, HostEvent, Launch, Report,
+    commands::Commands,
     console::{Console, NoLine},
     monitor::Monitor,
     process::{Qemu, exit_limit},
@@ -31,6 +35,7 @@ use std::{
 pub struct Vm {
     qemu: Qemu,
     monitor: Monitor,
+    commands: Option<Commands>,
     console: Console,
     started: Instant,
     patience: Duration,
@@ -79,8 +84,16 @@ impl Vm {
     /// # Errors
     /// As for [`start`](Self::start).
     pub fn launch(launch: Launch) -> Result<Vm, Error> {
-        let Launch { mut command, host_memory, patience, pass_status, is_line_cut, cgroup, log } =
-            launch;
+        let Launch {
+            mut command,
+            host_memory,
+            patience,
+            pass_status,
+            is_line_cut,
+            cgroup,
+            commands,
+            log,
+        } = launch;
         super::host::ensure_available(host_memory)?;
         let (monitor, qemu_monitor) = UnixStream::pair().map_err(Error::Start)?;
         let (console, qemu_console) = io::pipe().map_err(Error::Start)?;
@@ -93,6 +106,7 @@ impl Vm {
             Ok(monitor) => Ok(Vm {
                 qemu,
                 monitor,
+                commands: commands.map(Commands::new),
                 console,
                 started,
                 patience,
