@@ -40,6 +40,32 @@ pub enum CxlEvent<'a> {
         /// The time for routing the addresses and binding the memory, in microseconds.
         us: u64,
     },
+    /// An extent of dynamic capacity was put online, or was given back.
+    Extent {
+        /// The memory's number.
+        memory: usize,
+        /// `added` or `removed`.
+        change: &'static str,
+        /// The start of the extent.
+        addr: u64,
+        /// The size of the extent.
+        size: Bytes,
+        /// The amount of memory that is online, boot memory included.
+        online: Bytes,
+        /// The time since the kernel began to handle the event, in microseconds.
+        us: u64,
+    },
+    /// An extent of dynamic capacity was not accepted, or was not given back.
+    Kept {
+        /// The memory's number.
+        memory: usize,
+        /// The start of the extent.
+        addr: u64,
+        /// The size of the extent.
+        size: Bytes,
+        /// The reason.
+        why: &'a dyn fmt::Display,
+    },
     /// The state of memory, as the command `list` asks for it.
     Dax {
         /// The memory's number.
@@ -82,6 +108,16 @@ impl fmt::Display for CxlEvent<'_> {
             CxlEvent::Memory { memory, addr, size: Bytes(size), ways, node, us } => write!(
                 f,
                 r#"{{"event":"cxl_memory","memory":{memory},"addr":{addr},"size":{size},"ways":{ways},"node":{node},"us":{us}}}"#
+            ),
+            CxlEvent::Extent { memory, change, addr, size, online, us } => write!(
+                f,
+                r#"{{"event":"extent","memory":{memory},"change":"{change}","addr":{addr},"size":{},"online":{},"us":{us}}}"#,
+                size.0, online.0
+            ),
+            CxlEvent::Kept { memory, addr, size: Bytes(size), why } => write!(
+                f,
+                r#"{{"event":"extent_kept","memory":{memory},"addr":{addr},"size":{size},"why":"{}"}}"#,
+                JsonText(why)
             ),
             CxlEvent::Dax { memory, size, node, align, mode, online, movable } => write!(
                 f,

@@ -243,6 +243,7 @@ impl Session {
                 self.report_status(number);
             }
             has_more_work |= self.step_dimms();
+            has_more_work |= self.step_cxl();
             has_more_work |= self.step_commands();
             let balloon = self.step_balloon();
             has_more_work |= balloon == balloon::Progress::Working;

@@ -32,4 +32,4 @@ pub use error::Error;
 pub use event::{Dax, Event, Figure, GuestTime, MarkedOperation, Race, RequestEnd, Zone, ZoneName};
 pub use monitor::HostEvent;
 pub use report::Report;
-pub use vm::{CxlMemory, Dimm, Observation, Reconfigured, Resize, Vm};
+pub use vm::{CxlMemory, Dimm, Extent, ExtentChange, Observation, Reconfigured, Resize, Vm};

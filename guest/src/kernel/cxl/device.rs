@@ -31,6 +31,7 @@ pub(super) struct MemoryDevice {
     pub(super) component: Block,
     pub(super) decoders: Decoders,
     pub(super) registers: Block,
+    pub(super) state: DeviceRegisters,
     mailbox: Mailbox,
     /// The memory to which addresses are routed.
     pub(super) memory: Range<u64>,
@@ -73,6 +74,7 @@ impl MemoryDevice {
             component,
             decoders,
             registers,
+            state,
             mailbox,
             memory: 0..0,
             kind: Restrictions::VOLATILE,
@@ -137,6 +139,11 @@ impl MemoryDevice {
         let decoders = self.decoders.occupancy(&mut self.component)?;
         let memory = self.memory.clone();
         Ok(plan::Device { bridge: self.bridge, port: self.port, decoders, memory })
+    }
+
+    /// Returns the length of the longest payload.
+    pub(super) fn payload_len(&self) -> usize {
+        self.mailbox.payload_len()
     }
 
     /// Returns the name of the memory's kind.

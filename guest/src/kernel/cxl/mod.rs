@@ -5,23 +5,27 @@
 //! | `mod.rs` | the search for devices, and the choice of their addresses |
 //! | `device.rs` | a device: its registers and its capacity |
 //! | `topology.rs` | bridges and devices, and their decoders |
+//! | `dynamic.rs` | dynamic capacity, which is RAM while a device lends it |
 //! | `memory.rs` | memory of devices, as device memory or as RAM |
 //! | `registers.rs` | access to registers |
 //! | `error.rs` | why a device is not used |
 
 mod device;
+mod dynamic;
 mod error;
 mod memory;
 mod registers;
 mod topology;
 
 use super::device_memory::BindParameters;
-use super::engine::Engine;
+use super::engine::{Engine, online_type};
 use super::pci::Buses;
 use super::progress::WATCHDOG;
 use super::take_once::TakeOnce;
 use crate::arch::{Clock, Console};
 use device::MemoryDevice;
+pub(crate) use dynamic::{DynamicError, Outcome};
+use dynamic::{DynamicMemory, Lender};
 use error::CxlError;
 use hotmem::{Bytes, NodeId, PfnRange};
 use hotmem_cxl::config::MEMORY_DEVICE_CLASS;
@@ -41,6 +45,8 @@ pub(crate) struct Cxl {
     plans: [Option<Plan>; MAX_CXL],
     /// The memory, by its number.
     pub(crate) memories: [Option<CxlMemory>; MAX_CXL],
+    /// The dynamic capacity, by the same numbers.
+    dynamic: [Option<DynamicMemory>; MAX_CXL],
     /// Which devices belong to some memory.
     used: [bool; MAX_CXL],
 }
@@ -57,6 +63,7 @@ static CXL: TakeOnce<Cxl> = TakeOnce::new(Cxl {
     topology: Topology::EMPTY,
     plans: [None; MAX_CXL],
     memories: [const { None }; MAX_CXL],
+    dynamic: [const { None }; MAX_CXL],
     used: [false; MAX_CXL],
 });
 
@@ -118,28 +125,26 @@ impl Cxl {
         engine: &mut Engine,
         report: &mut Report<Console>,
     ) {
-        let parameters = BindParameters::described_in_memory(options);
         for window in firmware.table.platform.windows() {
             let ways = usize::from(options.ways).max(window.ways.count());
             while let Some(members) = self.free_members(window.targets(), ways)
-                && let Some(number) = self.memories.iter().position(Option::is_none)
+                && let Some(number) = self.plans.iter().position(Option::is_none)
             {
                 members.iter().for_each(|&member| self.used[member] = true);
-                let node = u32::try_from(number).unwrap_or(u32::MAX);
-                let node = NodeId(firmware.next_node.saturating_add(node));
                 let start_us = clock.now_us();
                 let place = &mut self.plans[number];
                 let routed = self.topology.commit(window, &members, place, clock);
-                let range = place.as_ref().map_or(PfnRange::EMPTY, Plan::range);
-                let bound = routed
-                    .and_then(|()| CxlMemory::bind(range, node, parameters, options.seed, engine));
+                let bound = routed.and_then(|()| {
+                    let node = u32::try_from(number).unwrap_or(u32::MAX);
+                    let node = NodeId(firmware.next_node.saturating_add(node));
+                    self.bind(number, &members, node, (clock, options), engine)
+                });
                 let us = clock.now_us().saturating_sub(start_us);
                 match bound {
-                    Ok(memory) => {
+                    Ok((range, node)) => {
                         let (addr, size) = (range.start().phys_addr(), range.bytes());
-                        let (ways, node) = (members.len(), node.0);
-                        report.cxl(CxlEvent::Memory { memory: number, addr, size, ways, node, us });
-                        self.memories[number] = Some(memory);
+                        let (memory, ways, node) = (number, members.len(), node.0);
+                        report.cxl(CxlEvent::Memory { memory, addr, size, ways, node, us });
                     }
                     Err(error) => {
                         let device = members.first().copied();
@@ -154,6 +159,54 @@ impl Cxl {
                 report.cxl(CxlEvent::Refused { device: Some(number), why });
             }
         }
+    }
+
+    /// Makes the memory of a plan device memory, or announces it if it is dynamic capacity.
+    #[inline(never)]
+    fn bind(
+        &mut self,
+        number: usize,
+        members: &Members,
+        node: NodeId,
+        (clock, options): (&Clock, &Options),
+        engine: &mut Engine,
+    ) -> Result<(PfnRange, NodeId), CxlError> {
+        let plan = self.plans[number].as_ref().ok_or(CxlError::NoWindow)?;
+        let range = plan.range();
+        let first = members.first().copied().unwrap_or_default();
+        let device = self.topology.devices[first].as_mut().ok_or(CxlError::NoMemory)?;
+        if device.dynamic.is_some() {
+            let lender = Lender { device, plan, clock };
+            let online = online_type(options.online);
+            let memory = DynamicMemory::announce(&lender, first, node, online, engine)?;
+            engine.hooks.workload.set_cxl(number, range);
+            self.dynamic[number] = Some(memory);
+        } else {
+            let parameters = BindParameters::described_in_memory(options);
+            let memory = CxlMemory::bind(range, node, parameters, options.seed, engine)?;
+            self.memories[number] = Some(memory);
+        }
+        Ok((range, node))
+    }
+
+    /// Handles events of devices with dynamic capacity. `report` is told the number of the memory, and
+    /// what happens to each extent. Returns whether there was an event.
+    pub(crate) fn step(
+        &mut self,
+        engine: &mut Engine,
+        clock: &Clock,
+        report: &mut dyn FnMut(usize, Outcome<'_>),
+    ) -> Result<bool, DynamicError> {
+        let mut has_happened = false;
+        for (number, dynamic) in self.dynamic.iter_mut().enumerate() {
+            let Some(dynamic) = dynamic else { continue };
+            let device = self.topology.devices[dynamic.device()].as_mut();
+            let (Some(device), Some(plan)) = (device, &self.plans[number]) else { continue };
+            let mut lender = Lender { device, plan, clock };
+            has_happened |=
+                dynamic.step(&mut lender, engine, &mut |outcome| report(number, outcome))?;
+        }
+        Ok(has_happened)
     }
 
     /// Returns devices without addresses, as many below each bridge of a window.

@@ -2,15 +2,16 @@
 
 use super::Session;
 use super::touching::TouchRound;
-use crate::kernel::cxl::{ChangeError, Cxl, CxlFirmware, CxlMemory};
+use crate::kernel::cxl::{ChangeError, Cxl, CxlFirmware, CxlMemory, Outcome};
 use crate::kernel::engine::online_type;
+use crate::kernel::fatal::must;
 use crate::kernel::memory::FRAMES;
 use crate::kernel::pci::FoundDevices;
 use crate::kernel::progress::WATCHDOG;
 use core::fmt;
 use hotmem::geometry::FRAME_SIZE;
 use hotmem::{Bytes, OnlineType, PfnRange};
-use hotmem_guest::cmdline::{CxlMode, Online};
+use hotmem_guest::cmdline::{CxlMode, Online, Touch};
 use hotmem_guest::command::Command;
 use hotmem_guest::cxl::MAX_CXL;
 use hotmem_guest::event::{CxlEvent, Event};
@@ -49,6 +50,38 @@ impl Session {
                 }
             }
         }
+    }
+
+    /// Handles events of dynamic capacity, and reports what happened to the extents. Returns whether there
+    /// may be more.
+    #[inline(never)]
+    pub(super) fn step_cxl(&mut self) -> bool {
+        let Some(cxl) = &mut self.cxl else { return false };
+        let (start_us, mut has_added) = (self.clock.now_us(), false);
+        let report = &mut self.report;
+        let result = cxl.step(self.engine, self.clock, &mut |memory, outcome| {
+            let us = self.clock.now_us().saturating_sub(start_us);
+            let online = Bytes(FRAMES.counts().online * FRAME_SIZE);
+            has_added |= matches!(outcome, Outcome::Added(_));
+            let (change, range) = match outcome {
+                Outcome::Added(range) => ("added", range),
+                Outcome::Removed(range) => ("removed", range),
+                Outcome::Refused(range, why) => {
+                    let (addr, size) = (range.start().phys_addr(), range.bytes());
+                    return report.cxl(CxlEvent::Kept { memory, addr, size, why });
+                }
+                Outcome::Malformed(why) => {
+                    return report.cxl(CxlEvent::Refused { device: None, why });
+                }
+            };
+            let (addr, size) = (range.start().phys_addr(), range.bytes());
+            report.cxl(CxlEvent::Extent { memory, change, addr, size, online, us });
+        });
+        if has_added && self.options.touch != Touch::UpTo(Bytes::ZERO) {
+            self.engine.hooks.workload.memory_was_plugged();
+            self.touch_round = Some(TouchRound::default());
+        }
+        must("CXL", result)
     }
 
     /// Carries out the next command. Returns whether there was one.

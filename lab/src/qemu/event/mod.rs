@@ -224,6 +224,19 @@ pub enum Event {
     #[serde(rename = "cxl_memory")]
     #[allow(missing_docs)]
     CxlMemory { memory: usize, addr: u64, size: u64, ways: usize, node: u32, us: u64 },
+    /// The guest has put an extent of dynamic capacity online (`added`), or has given it back (`removed`).
+    #[allow(missing_docs)]
+    Extent { memory: usize, change: String, addr: u64, size: u64, online: u64, us: u64 },
+    /// The guest has not accepted an extent, or has not given it back.
+    #[serde(rename = "extent_kept")]
+    #[allow(missing_docs)]
+    ExtentKept {
+        memory: usize,
+        addr: u64,
+        size: u64,
+        #[serde(rename = "why")]
+        reason: String,
+    },
     /// The state of CXL memory, as the command `list` asks for it.
     Dax(Dax),
     /// The guest has carried out a command, or refuses it for a reason.

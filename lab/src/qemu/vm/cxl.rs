@@ -3,6 +3,7 @@
 use super::Vm;
 use crate::qemu::{Error, Event};
 use hotmem::Bytes;
+use serde_json::json;
 use std::time::Duration;
 
 /// CXL memory that the guest has found.
@@ -29,7 +30,87 @@ pub struct Reconfigured {
     pub time: Duration,
 }
 
+/// Dynamic capacity of a device: the first byte in its region, and the size.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Extent {
+    /// The offset in the region.
+    pub offset: u64,
+    /// The size.
+    pub size: Bytes,
+}
+
+/// What the guest has done with an extent.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ExtentChange {
+    /// It is online.
+    Added(Reconfigured),
+    /// It was given back.
+    Removed(Reconfigured),
+    /// It was not accepted, or not given back, for this reason.
+    Kept(String),
+}
+
 impl Vm {
+    /// Makes a device offer extents of dynamic capacity. The guest reports each.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub fn add_capacity(&mut self, device: usize, extents: &[Extent]) -> Result<(), Error> {
+        self.change_capacity("cxl-add-dynamic-capacity", "selection-policy", device, extents)
+    }
+
+    /// Makes a device ask for extents of dynamic capacity. The guest reports each.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub fn release_capacity(&mut self, device: usize, extents: &[Extent]) -> Result<(), Error> {
+        self.change_capacity("cxl-release-dynamic-capacity", "removal-policy", device, extents)
+    }
+
+    fn change_capacity(
+        &mut self,
+        command: &str,
+        policy: &str,
+        device: usize,
+        extents: &[Extent],
+    ) -> Result<(), Error> {
+        let extents: Vec<_> = extents
+            .iter()
+            .map(|extent| json!({ "offset": extent.offset, "len": extent.size.0 }))
+            .collect();
+        let arguments = json!({
+            "path": format!("/machine/peripheral/cxldev{device}"),
+            "host-id": 0,
+            policy: "prescriptive",
+            "region": 0,
+            "extents": extents,
+        });
+        self.execute(command, &arguments)?;
+        Ok(())
+    }
+
+    /// Waits until the guest has done something with an extent. Returns the address of the extent, and
+    /// what was done.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub fn wait_for_extent(&mut self) -> Result<(u64, ExtentChange), Error> {
+        let changed = |event: &Event| match event {
+            &Event::Extent { ref change, addr, online, us, .. } => {
+                let (online, time) = (Bytes(online), Duration::from_micros(us));
+                let done = Reconfigured { online, time };
+                let is_addition = change == "added";
+                let added = if is_addition { ExtentChange::Added } else { ExtentChange::Removed };
+                Some((addr, added(done)))
+            }
+            Event::ExtentKept { addr, reason, .. } => {
+                Some((*addr, ExtentChange::Kept(reason.clone())))
+            }
+            _ => None,
+        };
+        Ok(self.wait("change of an extent", changed)?.0)
+    }
+
     /// Waits until the guest has found CXL memory.
     ///
     /// # Errors

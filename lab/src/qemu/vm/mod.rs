@@ -11,7 +11,7 @@ mod cxl;
 mod dimms;
 mod resize;
 
-pub use cxl::{CxlMemory, Reconfigured};
+pub use cxl::{CxlMemory, Extent, ExtentChange, Reconfigured};
 pub use dimms::Dimm;
 pub use resize::Resize;
 

@@ -1,0 +1,356 @@
+//! Memory that a device offers in extents and asks back: it is RAM while the device lends it.
+
+use super::device::MemoryDevice;
+use super::error::CxlError;
+use crate::arch::{Clock, LAYOUT};
+use crate::kernel::engine::{BUDGET, Engine};
+use crate::kernel::fatal::{give_up, must};
+use crate::kernel::progress::WATCHDOG;
+use core::fmt;
+use hotmem::geometry::PAGEBLOCK_FRAMES;
+use hotmem::{
+    AddError, Announce, Blocker, NodeId, OnlineType, PfnRange, Progress, RangeError, State,
+};
+use hotmem_cxl::command::{
+    AnswerError, Event, EventPage, Extent, ExtentPage, More, clear_event, get_events, get_extents,
+    opcode,
+};
+use hotmem_cxl::plan::Plan;
+use hotmem_cxl::{
+    CapacityError, DeviceError, DynamicCapacity, EventLog, MailboxError, RequestKind,
+};
+
+/// The maximal number of extents that are not adjacent, and of extents in a request.
+const MAX_EXTENTS: usize = 16;
+/// The size of the buffer for answers: that of the largest mailbox that the kernel uses.
+const BUFFER: usize = 4096;
+/// The number of extents that are read at once.
+const EXTENTS_AT_ONCE: u32 = 64;
+
+/// The dynamic capacity of a device.
+pub(crate) struct DynamicMemory {
+    device: usize,
+    /// The addresses in which extents can be.
+    range: PfnRange,
+    online: OnlineType,
+    capacity: DynamicCapacity<MAX_EXTENTS>,
+    buffer: [u8; BUFFER],
+}
+
+/// What has happened to an extent.
+pub(crate) enum Outcome<'a> {
+    /// It is online.
+    Added(PfnRange),
+    /// It was given back.
+    Removed(PfnRange),
+    /// It was refused, or stays in use.
+    Refused(PfnRange, &'a dyn fmt::Display),
+    /// A request is malformed.
+    Malformed(&'a dyn fmt::Display),
+}
+
+/// The reason why an extent is not used, or not given back.
+enum Obstacle {
+    /// The extent is not whole pageblocks within the addresses that are routed to the device.
+    Addresses,
+    Add(AddError),
+    Online(RangeError),
+    Offline(RangeError),
+    Blocked(Blocker),
+}
+
+/// The reason why the device cannot be served any more.
+pub(crate) enum DynamicError {
+    Device(DeviceError),
+    Mailbox(MailboxError),
+    Answer(AnswerError),
+    Capacity(CapacityError),
+}
+
+/// A device, and how addresses are routed to it.
+pub(super) struct Lender<'a> {
+    pub(super) device: &'a mut MemoryDevice,
+    pub(super) plan: &'a Plan,
+    pub(super) clock: &'a Clock,
+}
+
+impl DynamicMemory {
+    /// Announces the addresses of a device's dynamic capacity as memory of `node`.
+    pub(super) fn announce(
+        lender: &Lender<'_>,
+        number: usize,
+        node: NodeId,
+        online: OnlineType,
+        engine: &mut Engine,
+    ) -> Result<Self, CxlError> {
+        let range = lender.plan.range();
+        if range.end().phys_addr() > LAYOUT.direct_map.bytes().0 {
+            return Err(CxlError::BeyondDirectMap(range));
+        }
+        let region = lender.device.dynamic.ok_or(CxlError::NoMemory)?;
+        engine.hotplug.announce(Announce { node, ..range.into() })?;
+        let capacity = DynamicCapacity::new(&[region]);
+        Ok(DynamicMemory { device: number, range, online, capacity, buffer: [0; BUFFER] })
+    }
+
+    /// Returns the number of the device.
+    pub(super) fn device(&self) -> usize {
+        self.device
+    }
+
+    /// Handles the device's events, if there are any. Costs one read of a register if there are none.
+    /// `report` is told what happens to each extent. Returns whether there was an event.
+    #[inline(never)]
+    pub(super) fn step(
+        &mut self,
+        lender: &mut Lender<'_>,
+        engine: &mut Engine,
+        report: &mut dyn FnMut(Outcome<'_>),
+    ) -> Result<bool, DynamicError> {
+        let MemoryDevice { state, registers, .. } = &mut *lender.device;
+        if !state.has_events(registers, EventLog::DynamicCapacity)? {
+            return Ok(false);
+        }
+        let len = lender.command(opcode::GET_EVENTS, &get_events(), &mut self.buffer)?;
+        // The buffer is needed for other commands before the next event is handled.
+        let Some(record) = EventPage::read(&self.buffer[..len])?.records().next() else {
+            return Ok(false);
+        };
+        match self.capacity.take(&record.event) {
+            Ok(()) => {}
+            Err(CapacityError::Unanswered) => {
+                self.answer(lender, engine, report)?;
+                self.take(&record.event, report);
+            }
+            Err(error) => report(Outcome::Malformed(&error)),
+        }
+        lender.command(opcode::CLEAR_EVENTS, &clear_event(record.handle), &mut self.buffer)?;
+        self.answer(lender, engine, report)?;
+        Ok(true)
+    }
+
+    fn take(&mut self, event: &Event, report: &mut dyn FnMut(Outcome<'_>)) {
+        if let Err(error) = self.capacity.take(event) {
+            report(Outcome::Malformed(&error));
+        }
+    }
+
+    /// Answers the request, if it is complete.
+    fn answer(
+        &mut self,
+        lender: &mut Lender<'_>,
+        engine: &mut Engine,
+        report: &mut dyn FnMut(Outcome<'_>),
+    ) -> Result<(), DynamicError> {
+        let Some((kind, requested)) = self.capacity.request() else { return Ok(()) };
+        let mut extents = [Extent::default(); MAX_EXTENTS];
+        let count = requested.len();
+        extents[..count].copy_from_slice(requested);
+        let extents = &extents[..count];
+        match kind {
+            RequestKind::Add => self.accept(extents, lender, engine, report)?,
+            RequestKind::Release => self.release(lender, engine, report)?,
+            RequestKind::ForcedRelease => {
+                give_up(format_args!("CXL: the device has taken {extents:x?} back"))
+            }
+        }
+        self.check(lender, engine)
+    }
+
+    /// Accepts the extents that can be used, and puts their memory online.
+    fn accept(
+        &mut self,
+        extents: &[Extent],
+        lender: &mut Lender<'_>,
+        engine: &mut Engine,
+        report: &mut dyn FnMut(Outcome<'_>),
+    ) -> Result<(), DynamicError> {
+        self.capacity.answer(|extent| range_of(lender.plan, extent).is_some())?;
+        if let Err(error) = self.send(lender)? {
+            report(Outcome::Malformed(&error));
+            return Ok(());
+        }
+        for &extent in extents {
+            let Some(range) = range_of(lender.plan, extent) else {
+                report(Outcome::Refused(self.range, &Obstacle::Addresses));
+                continue;
+            };
+            match self.add(range, engine) {
+                Ok(()) => report(Outcome::Added(range)),
+                Err(obstacle) => {
+                    report(Outcome::Refused(range, &obstacle));
+                    self.give_back(extent, lender)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives an accepted extent back that the device does not ask for.
+    fn give_back(&mut self, extent: Extent, lender: &mut Lender<'_>) -> Result<(), DynamicError> {
+        self.capacity.take(&Event::Release(extent, More::Last))?;
+        self.capacity.answer(|_| true)?;
+        self.send(lender)?.map_err(DynamicError::Mailbox)
+    }
+
+    /// Removes the memory of the extents that the device asks for, and gives back what is free.
+    fn release(
+        &mut self,
+        lender: &mut Lender<'_>,
+        engine: &mut Engine,
+        report: &mut dyn FnMut(Outcome<'_>),
+    ) -> Result<(), DynamicError> {
+        let plan = lender.plan;
+        self.capacity.answer(|extent| {
+            let Some(range) = range_of(plan, extent) else { return false };
+            match remove(range, engine) {
+                Ok(()) => {
+                    report(Outcome::Removed(range));
+                    true
+                }
+                Err(obstacle) => {
+                    report(Outcome::Refused(range, &obstacle));
+                    false
+                }
+            }
+        })?;
+        self.send(lender)?.map_err(DynamicError::Mailbox)
+    }
+
+    /// Sends the answer. Returns why the device refuses it.
+    fn send(&mut self, lender: &mut Lender<'_>) -> Result<Result<(), MailboxError>, DynamicError> {
+        let room = lender.device.payload_len().min(BUFFER);
+        let mut none = [0; 16];
+        while let Some((command, len)) = self.capacity.payload(&mut self.buffer[..room])? {
+            match lender.command(command, &self.buffer[..len], &mut none) {
+                Ok(_) => _ = self.capacity.delivered(),
+                Err(error) => {
+                    self.capacity.failed();
+                    return Ok(Err(error));
+                }
+            }
+        }
+        Ok(Ok(()))
+    }
+
+    fn add(&self, range: PfnRange, engine: &mut Engine) -> Result<(), Obstacle> {
+        let Engine { hotplug, hooks } = engine;
+        hotplug.add(range).map_err(Obstacle::Add)?;
+        hotplug.online(range, self.online, hooks).map_err(|error| {
+            // The memory was just added and is offline, so removing it cannot fail.
+            must("CXL", hotplug.remove(range));
+            Obstacle::Online(error)
+        })
+    }
+
+    /// Compares what is accepted with the device's list, and with the engine. Ends the run if they
+    /// differ.
+    #[inline(never)]
+    fn check(&mut self, lender: &mut Lender<'_>, engine: &Engine) -> Result<(), DynamicError> {
+        let (mut first, mut listed) = (0, 0);
+        loop {
+            let payload = get_extents(first, EXTENTS_AT_ONCE);
+            let len = lender.command(opcode::GET_EXTENTS, &payload, &mut self.buffer)?;
+            let page = ExtentPage::read(&self.buffer[..len])?;
+            for extent in page.extents() {
+                let is_accepted = self.capacity.accepted().iter().any(|one| {
+                    extent.start >= one.start
+                        && extent.start.saturating_add(extent.len) <= one.start + one.len
+                });
+                if !is_accepted {
+                    give_up(format_args!(
+                        "CXL: the device lists {extent:x?}, which is not accepted"
+                    ));
+                }
+                listed += extent.len;
+                first += 1;
+            }
+            if first >= page.total || page.extents().next().is_none() {
+                break;
+            }
+        }
+        let accepted: u64 = self.capacity.accepted().iter().map(|extent| extent.len).sum();
+        let mut present = 0;
+        let mut rest = self.range;
+        while !rest.is_empty() {
+            let (run, state) = engine.hotplug.state_at(rest.start(), rest.end());
+            if state != State::Absent {
+                present += run.bytes().0;
+            }
+            rest = rest.split_at(run.end()).1;
+        }
+        if listed != accepted || present != accepted {
+            give_up(format_args!(
+                "CXL: {accepted} bytes are accepted, {listed} listed, {present} present"
+            ));
+        }
+        Ok(())
+    }
+}
+
+impl Lender<'_> {
+    fn command(
+        &mut self,
+        opcode: u16,
+        payload: &[u8],
+        answer: &mut [u8],
+    ) -> Result<usize, MailboxError> {
+        self.device.command(opcode, payload, answer, self.clock)
+    }
+}
+
+/// Returns the addresses of an extent, if they are whole pageblocks. The plan has one device.
+fn range_of(plan: &Plan, extent: Extent) -> Option<PfnRange> {
+    let range = plan.range_of(0, extent)?;
+    (range == range.align_inward(PAGEBLOCK_FRAMES as u64)).then_some(range)
+}
+
+/// Takes memory offline and removes it.
+fn remove(range: PfnRange, engine: &mut Engine) -> Result<(), Obstacle> {
+    let Engine { hotplug, hooks } = engine;
+    let mut offline = hotplug.offline(range).map_err(Obstacle::Offline)?;
+    loop {
+        match offline.poll(hotplug, hooks, BUDGET) {
+            Progress::Working => WATCHDOG.progress(),
+            Progress::Ready(_) | Progress::Idle => break,
+            Progress::Pending(blocker) => {
+                offline.cancel(hotplug, hooks);
+                return Err(Obstacle::Blocked(blocker));
+            }
+        }
+    }
+    hotplug.remove(range).map_err(Obstacle::Offline)
+}
+
+impl fmt::Display for Obstacle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Obstacle::Addresses => f.write_str("the extent is not whole pageblocks of the window"),
+            Obstacle::Add(error) => error.fmt(f),
+            Obstacle::Online(error) | Obstacle::Offline(error) => error.fmt(f),
+            Obstacle::Blocked(blocker) => blocker.fmt(f),
+        }
+    }
+}
+
+macro_rules! from {
+    ($($variant:ident($error:ty)),*) => {
+        $(impl From<$error> for DynamicError {
+            fn from(error: $error) -> Self {
+                DynamicError::$variant(error)
+            }
+        })*
+    };
+}
+from!(Device(DeviceError), Mailbox(MailboxError), Answer(AnswerError), Capacity(CapacityError));
+
+impl fmt::Display for DynamicError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DynamicError::Device(error) => error.fmt(f),
+            DynamicError::Mailbox(error) => error.fmt(f),
+            DynamicError::Answer(error) => error.fmt(f),
+            DynamicError::Capacity(error) => error.fmt(f),
+        }
+    }
+}
