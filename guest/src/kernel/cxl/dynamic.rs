@@ -19,6 +19,7 @@ use hotmem_cxl::plan::Plan;
 use hotmem_cxl::{
     CapacityError, DeviceError, DynamicCapacity, EventLog, MailboxError, RequestKind,
 };
+use hotmem_guest::fixed_list::FixedList;
 
 /// The maximal number of extents that are not adjacent, and of extents in a request.
 const MAX_EXTENTS: usize = 16;
@@ -178,8 +179,8 @@ impl DynamicMemory {
             match self.add(range, engine) {
                 Ok(()) => report(Outcome::Added(range)),
                 Err(obstacle) => {
-                    report(Outcome::Refused(range, &obstacle));
                     self.give_back(extent, lender)?;
+                    report(Outcome::Refused(range, &obstacle));
                 }
             }
         }
@@ -201,20 +202,22 @@ impl DynamicMemory {
         report: &mut dyn FnMut(Outcome<'_>),
     ) -> Result<(), DynamicError> {
         let plan = lender.plan;
+        let mut removed = FixedList::<_, MAX_EXTENTS>::empty(PfnRange::EMPTY);
         self.capacity.answer(|extent| {
             let Some(range) = range_of(plan, extent) else { return false };
             match remove(range, engine) {
-                Ok(()) => {
-                    report(Outcome::Removed(range));
-                    true
-                }
+                // There are no more extents than places.
+                Ok(()) => removed.push(range).is_ok(),
                 Err(obstacle) => {
                     report(Outcome::Refused(range, &obstacle));
                     false
                 }
             }
         })?;
-        self.send(lender)?.map_err(DynamicError::Mailbox)
+        self.send(lender)?.map_err(DynamicError::Mailbox)?;
+        // The device has them only now.
+        removed.iter().for_each(|&range| report(Outcome::Removed(range)));
+        Ok(())
     }
 
     /// Sends the answer. Returns why the device refuses it.
