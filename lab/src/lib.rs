@@ -7,6 +7,7 @@ pub mod out;
 
 pub mod bench;
 pub mod conformance;
+pub mod daxctl;
 pub mod demo;
 pub mod dlpar;
 pub mod guest;

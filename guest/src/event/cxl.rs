@@ -83,6 +83,8 @@ pub enum CxlEvent<'a> {
         /// Whether the memory that is online is movable.
         movable: bool,
     },
+    /// The kernel takes commands from now on.
+    TakesCommands,
     /// A command was carried out, or was refused.
     Answered {
         /// The reason why it was refused.
@@ -124,6 +126,7 @@ impl fmt::Display for CxlEvent<'_> {
                 r#"{{"event":"dax","memory":{memory},"size":{},"node":{node},"align":{},"mode":"{mode}","online":{},"movable":{movable}}}"#,
                 size.0, align.0, online.0
             ),
+            CxlEvent::TakesCommands => f.write_str(r#"{"event":"takes_commands"}"#),
             CxlEvent::Answered { why: None } => f.write_str(r#"{"event":"answered","why":null}"#),
             CxlEvent::Answered { why: Some(why) } => {
                 write!(f, r#"{{"event":"answered","why":"{}"}}"#, JsonText(why))

@@ -40,6 +40,7 @@ use core::ops::Range;
 use hotmem::{Bytes, Pfn, PfnRange};
 use hotmem_guest::cmdline::{CheckedDevice, ExitWhen, Options, WorkAt};
 use hotmem_guest::device_tree::PciLines;
+use hotmem_guest::event::CxlEvent;
 use hotmem_guest::late_memory::LateRanges;
 use hotmem_guest::limits::MAX_DEVICES;
 use hotmem_guest::report::Report;
@@ -227,6 +228,9 @@ impl Session {
         }
         if options.work_at == WorkAt::Boot {
             self.begin_work();
+        }
+        if self.commands.is_some() {
+            self.report.cxl(CxlEvent::TakesCommands);
         }
     }
 

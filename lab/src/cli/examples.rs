@@ -16,6 +16,14 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("lsmem", &["lsmem --movable 64G --all", "lsmem --json"]),
     ("xen", &["xen --batch 32 --size 16M", "xen --xpti off --json"]),
     ("drmgr", &["drmgr -c mem -a -q 1000", "drmgr -c mem -r -s 0x80000010 --json"]),
+    (
+        "daxctl",
+        &[
+            "daxctl list --device 1G --device 512M --human",
+            "daxctl reconfigure-device --mode=system-ram dax0.0",
+            "daxctl reconfigure-device --mode=devdax --force all --system-ram --touch 8M",
+        ],
+    ),
     ("bench vm", &["bench vm --sizes 4G,64G --runs 3"]),
     ("bench contiguity", &["bench contiguity --sizes 64G,512G --only-sizes --runs 1"]),
     ("bench memmap", &["bench memmap --size 100G --rebinds 5"]),

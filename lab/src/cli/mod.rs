@@ -6,7 +6,7 @@ mod generate;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 #[cfg(feature = "report")]
 use hotmem_lab::report;
-use hotmem_lab::{bench, demo, dlpar::drmgr, lsmem, vm, xen};
+use hotmem_lab::{bench, daxctl, demo, dlpar::drmgr, lsmem, vm, xen};
 
 /// Boot machines, change their memory, and measure the cost.
 #[derive(Parser)]
@@ -28,6 +28,8 @@ enum Command {
     Xen(xen::Args),
     /// Add memory to a hosted pseries partition or remove it, as drmgr does
     Drmgr(drmgr::Args),
+    /// List the memory of CXL devices in a guest or reconfigure it, as daxctl does
+    Daxctl(daxctl::Args),
     /// Run a bench
     #[command(subcommand)]
     Bench(bench::Command),
@@ -55,6 +57,7 @@ impl Cli {
             Command::Lsmem(args) => lsmem::run(&args),
             Command::Xen(args) => xen::run(&args),
             Command::Drmgr(args) => drmgr::run(&args),
+            Command::Daxctl(args) => daxctl::run(&args),
             Command::Bench(command) => bench::run(&command),
             #[cfg(feature = "report")]
             Command::Report(args) => report::run(&args),

@@ -38,12 +38,14 @@ impl CommandSocket {
 /// The end of the connection in this process. It is made with the first command, when QEMU's end exists.
 pub(super) struct Commands {
     socket: CommandSocket,
+    /// Whether the guest has said that it takes commands.
+    pub(super) is_ready: bool,
     stream: Option<UnixStream>,
 }
 
 impl Commands {
     pub(super) fn new(socket: CommandSocket) -> Commands {
-        Commands { socket, stream: None }
+        Commands { socket, is_ready: false, stream: None }
     }
 
     /// Sends a line.

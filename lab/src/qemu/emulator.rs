@@ -82,6 +82,16 @@ impl Emulator {
             .then(|| Emulator::Unpacked(dir.into()))
     }
 
+    /// Returns a QEMU that has CXL devices with volatile memory: that of the environment variable, or the
+    /// backport. Debian's QEMU 7.2 has none.
+    #[must_use]
+    pub fn with_cxl() -> Option<Emulator> {
+        match Emulator::from_env() {
+            Emulator::Installed => Emulator::backport(),
+            unpacked => Some(unpacked),
+        }
+    }
+
     /// Returns a command that runs QEMU for this architecture and has the search paths of its libraries
     /// and firmware.
     pub(super) fn command(&self, architecture: Architecture) -> Command {

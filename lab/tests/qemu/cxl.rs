@@ -7,6 +7,8 @@ use hotmem_lab::qemu::{
     ExtentChange, Reconfigured, Vm,
 };
 use rand::{RngExt, SeedableRng, rngs::SmallRng};
+use serde_json::json;
+use std::process::Command;
 
 /// The unit of windows and devices.
 const UNIT: Bytes = Bytes::mib(256);
@@ -16,7 +18,7 @@ const UNIT: Bytes = Bytes::mib(256);
 fn machine(cxl: Cxl) -> Config {
     // Volatile devices need a newer QEMU than Debian's.
     let emulator =
-        Emulator::backport().expect("no backport of QEMU: `cargo xtask setup` unpacks it");
+        Emulator::with_cxl().expect("no backport of QEMU: `cargo xtask setup` unpacks it");
     let config = Config { emulator, cxl: Some(cxl), ..config(Bytes::ZERO) };
     config.with_guest_option("cxl", "devdax").with_commands()
 }
@@ -253,4 +255,29 @@ fn extents_that_are_vetoed_go_back_and_extents_in_use_stay() {
     vm.release_capacity(0, &[extent(3, 1)]).unwrap();
     wait_for_changes(&mut vm, base, &[extent(3, 1)], false);
     end(vm);
+}
+
+/// Runs `hotmem daxctl`. Returns its standard output, if it succeeds, and its standard error.
+fn daxctl(args: &[&str]) -> (Option<serde_json::Value>, String) {
+    let output =
+        Command::new(env!("CARGO_BIN_EXE_hotmem")).arg("daxctl").args(args).output().unwrap();
+    let json = output.status.success().then(|| serde_json::from_slice(&output.stdout).unwrap());
+    (json, String::from_utf8(output.stderr).unwrap())
+}
+
+#[test]
+fn daxctl_lists_and_reconfigures_devices() {
+    let (listed, _) = daxctl(&["list", "--device", "256M", "--device", "512M"]);
+    let device = |name: &str, size: u64, node: u32| json!({ "chardev": name, "size": size, "target_node": node, "align": 2 << 20, "mode": "devdax" });
+    let both = [device("dax0.0", 256 << 20, 1), device("dax1.0", 512 << 20, 2)];
+    assert_eq!(listed.unwrap(), json!(both));
+    let (changed, said) = daxctl(&["reconfigure-device", "--mode=system-ram", "-u", "dax0.0"]);
+    let ram = json!({
+        "chardev": "dax0.0", "size": "256.00 MiB (268.44 MB)", "target_node": 1,
+        "align": "2097152", "mode": "system-ram",
+        "online_memblocks": 2, "total_memblocks": 2, "movable": true
+    });
+    assert_eq!((changed.unwrap(), said.lines().last()), (ram, Some("reconfigured 1 device")));
+    let (none, said) = daxctl(&["reconfigure-device", "--mode=devdax", "all", "--system-ram"]);
+    assert!(none.is_none() && said.contains("dax0.0: the memory is online"), "{said}");
 }

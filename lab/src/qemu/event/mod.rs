@@ -239,6 +239,9 @@ pub enum Event {
     },
     /// The state of CXL memory, as the command `list` asks for it.
     Dax(Dax),
+    /// The guest takes commands from now on.
+    #[serde(rename = "takes_commands")]
+    TakesCommands,
     /// The guest has carried out a command, or refuses it for a reason.
     #[allow(missing_docs)]
     Answered {

@@ -130,8 +130,12 @@ impl Vm {
     /// # Errors
     /// [`Error::GuestRefused`] if the guest refuses the command, and other [`Error`]s.
     pub fn command(&mut self, line: &str) -> Result<Vec<Event>, Error> {
-        let commands = self.commands.as_mut().ok_or(Error::NoCommands)?;
-        commands.send(line)?;
+        let commands = self.commands.as_ref().ok_or(Error::NoCommands)?;
+        if !commands.is_ready {
+            let is_ready = |event: &Event| matches!(event, Event::TakesCommands).then_some(());
+            self.wait("readiness for commands", is_ready)?;
+        }
+        self.commands.as_mut().ok_or(Error::NoCommands)?.send(line)?;
         let mut events = Vec::new();
         let answered = |event: &Event| match event {
             Event::Answered { reason } => Some(reason.clone()),

@@ -316,6 +316,9 @@ impl Vm {
             Report::Event(Event::Pending { reason, .. }) => {
                 self.delay_reason = Some(reason.clone());
             }
+            Report::Event(Event::TakesCommands) => {
+                self.commands.iter_mut().for_each(|commands| commands.is_ready = true);
+            }
             Report::Event(Event::Metadata { written }) => {
                 self.metadata = Some(self.metadata.unwrap_or_default() + Bytes(*written));
             }
