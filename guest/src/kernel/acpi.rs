@@ -71,12 +71,18 @@ impl Firmware {
             self.persistent = PersistentRanges::read(structures(&nfit), ram.clone());
         }
         if let Some(cedt) = if_present(tables.find_table::<Cedt>())? {
-            self.cxl = Some(CxlTable::read(structures(&cedt), ram));
+            self.add_cedt(structures(&cedt), ram);
         }
         if let Some(srat) = if_present(tables.find_table::<Srat>())? {
             self.record_nodes(&srat)?;
         }
         Ok(())
+    }
+
+    // Not inlined: the table takes much of a stack.
+    #[inline(never)]
+    fn add_cedt(&mut self, structures: &[u8], ram: impl Iterator<Item = PfnRange>) {
+        self.cxl = Some(CxlTable::read(structures, ram));
     }
 
     fn record_nodes(

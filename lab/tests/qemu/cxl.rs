@@ -257,6 +257,41 @@ fn extents_that_are_vetoed_go_back_and_extents_in_use_stay() {
     end(vm);
 }
 
+/// Returns a structure of the CEDT: a window that is routed to bridge 12.
+fn window(start: u64, len: u64) -> Vec<u8> {
+    let mut raw = vec![1, 0, 40, 0, 0, 0, 0, 0];
+    raw.extend([start, len].map(u64::to_le_bytes).concat());
+    raw.extend([0, 0, 0, 0, 0, 0, 0, 0, 0xf, 0, 0, 0, 12, 0, 0, 0]);
+    raw
+}
+
+#[test]
+fn malformed_structures_of_the_cedt_are_refused() {
+    let file = std::env::temp_dir().join(format!("hotmem-cedt-{}", std::process::id()));
+    // Any QEMU passes a table on. The machine has no CXL devices.
+    let machine = Config {
+        emulator: Emulator::Installed,
+        cxl: None,
+        acpi_tables: vec![("CEDT", file.clone())],
+        ..machine(Cxl::default())
+    };
+    let gib = 1 << 30;
+    for (structures, wanted) in [
+        (window(0, gib), "overlaps RAM"),
+        (window(4 * gib, 1), "not whole units"),
+        (window(4 * gib, gib)[..20].to_vec(), "20 bytes remain"),
+        ([window(4 * gib, gib), window(4 * gib, gib)].concat(), "overlaps"),
+        (vec![1, 0, 4, 0], "must be 40"),
+    ] {
+        std::fs::write(&file, structures).unwrap();
+        let mut vm = Vm::start(&machine).unwrap();
+        let reason = refused_device(&mut vm);
+        assert!(reason.contains(wanted), "{reason}");
+        end(vm);
+    }
+    std::fs::remove_file(&file).unwrap();
+}
+
 /// Runs `hotmem daxctl`. Returns its standard output, if it succeeds, and its standard error.
 fn daxctl(args: &[&str]) -> (Option<serde_json::Value>, String) {
     let output =

@@ -22,9 +22,11 @@ use hotmem_cxl::{
 use hotmem_guest::fixed_list::FixedList;
 
 /// The maximal number of extents that are not adjacent, and of extents in a request.
-const MAX_EXTENTS: usize = 16;
+const MAX_EXTENTS: usize = 8;
 /// The size of the buffer for answers: that of the largest mailbox that the kernel uses.
 const BUFFER: usize = 4096;
+/// Memory for answers and payloads.
+pub(super) type Buffer = [u8; BUFFER];
 /// The number of extents that are read at once.
 const EXTENTS_AT_ONCE: u32 = 64;
 
@@ -35,7 +37,6 @@ pub(crate) struct DynamicMemory {
     range: PfnRange,
     online: OnlineType,
     capacity: DynamicCapacity<MAX_EXTENTS>,
-    buffer: [u8; BUFFER],
 }
 
 /// What has happened to an extent.
@@ -73,6 +74,7 @@ pub(super) struct Lender<'a> {
     pub(super) device: &'a mut MemoryDevice,
     pub(super) plan: &'a Plan,
     pub(super) clock: &'a Clock,
+    pub(super) buffer: &'a mut Buffer,
 }
 
 impl DynamicMemory {
@@ -91,7 +93,7 @@ impl DynamicMemory {
         let region = lender.device.dynamic.ok_or(CxlError::NoMemory)?;
         engine.hotplug.announce(Announce { node, ..range.into() })?;
         let capacity = DynamicCapacity::new(&[region]);
-        Ok(DynamicMemory { device: number, range, online, capacity, buffer: [0; BUFFER] })
+        Ok(DynamicMemory { device: number, range, online, capacity })
     }
 
     /// Returns the number of the device.
@@ -112,9 +114,9 @@ impl DynamicMemory {
         if !state.has_events(registers, EventLog::DynamicCapacity)? {
             return Ok(false);
         }
-        let len = lender.command(opcode::GET_EVENTS, &get_events(), &mut self.buffer)?;
+        let len = lender.command(opcode::GET_EVENTS, &get_events())?;
         // The buffer is needed for other commands before the next event is handled.
-        let Some(record) = EventPage::read(&self.buffer[..len])?.records().next() else {
+        let Some(record) = EventPage::read(&lender.buffer[..len])?.records().next() else {
             return Ok(false);
         };
         match self.capacity.take(&record.event) {
@@ -125,7 +127,7 @@ impl DynamicMemory {
             }
             Err(error) => report(Outcome::Malformed(&error)),
         }
-        lender.command(opcode::CLEAR_EVENTS, &clear_event(record.handle), &mut self.buffer)?;
+        lender.command(opcode::CLEAR_EVENTS, &clear_event(record.handle))?;
         self.answer(lender, engine, report)?;
         Ok(true)
     }
@@ -224,8 +226,9 @@ impl DynamicMemory {
     fn send(&mut self, lender: &mut Lender<'_>) -> Result<Result<(), MailboxError>, DynamicError> {
         let room = lender.device.payload_len().min(BUFFER);
         let mut none = [0; 16];
-        while let Some((command, len)) = self.capacity.payload(&mut self.buffer[..room])? {
-            match lender.command(command, &self.buffer[..len], &mut none) {
+        while let Some((command, len)) = self.capacity.payload(&mut lender.buffer[..room])? {
+            let Lender { device, buffer, clock, .. } = &mut *lender;
+            match device.command(command, &buffer[..len], &mut none, clock) {
                 Ok(_) => _ = self.capacity.delivered(),
                 Err(error) => {
                     self.capacity.failed();
@@ -253,8 +256,8 @@ impl DynamicMemory {
         let (mut first, mut listed) = (0, 0);
         loop {
             let payload = get_extents(first, EXTENTS_AT_ONCE);
-            let len = lender.command(opcode::GET_EXTENTS, &payload, &mut self.buffer)?;
-            let page = ExtentPage::read(&self.buffer[..len])?;
+            let len = lender.command(opcode::GET_EXTENTS, &payload)?;
+            let page = ExtentPage::read(&lender.buffer[..len])?;
             for extent in page.extents() {
                 let is_accepted = self.capacity.accepted().iter().any(|one| {
                     extent.start >= one.start
@@ -292,13 +295,9 @@ impl DynamicMemory {
 }
 
 impl Lender<'_> {
-    fn command(
-        &mut self,
-        opcode: u16,
-        payload: &[u8],
-        answer: &mut [u8],
-    ) -> Result<usize, MailboxError> {
-        self.device.command(opcode, payload, answer, self.clock)
+    /// Sends a command. Returns the length of the answer, which is in the buffer.
+    fn command(&mut self, opcode: u16, payload: &[u8]) -> Result<usize, MailboxError> {
+        self.device.command(opcode, payload, self.buffer, self.clock)
     }
 }
 

@@ -24,8 +24,8 @@ use super::progress::WATCHDOG;
 use super::take_once::TakeOnce;
 use crate::arch::{Clock, Console};
 use device::MemoryDevice;
+use dynamic::{Buffer, DynamicMemory, Lender};
 pub(crate) use dynamic::{DynamicError, Outcome};
-use dynamic::{DynamicMemory, Lender};
 use error::CxlError;
 use hotmem::{Bytes, NodeId, PfnRange};
 use hotmem_cxl::config::MEMORY_DEVICE_CLASS;
@@ -47,6 +47,7 @@ pub(crate) struct Cxl {
     pub(crate) memories: [Option<CxlMemory>; MAX_CXL],
     /// The dynamic capacity, by the same numbers.
     dynamic: [Option<DynamicMemory>; MAX_CXL],
+    buffer: Buffer,
     /// Which devices belong to some memory.
     used: [bool; MAX_CXL],
 }
@@ -64,6 +65,7 @@ static CXL: TakeOnce<Cxl> = TakeOnce::new(Cxl {
     plans: [None; MAX_CXL],
     memories: [const { None }; MAX_CXL],
     dynamic: [const { None }; MAX_CXL],
+    buffer: [0; size_of::<Buffer>()],
     used: [false; MAX_CXL],
 });
 
@@ -176,7 +178,7 @@ impl Cxl {
         let first = members.first().copied().unwrap_or_default();
         let device = self.topology.devices[first].as_mut().ok_or(CxlError::NoMemory)?;
         if device.dynamic.is_some() {
-            let lender = Lender { device, plan, clock };
+            let lender = Lender { device, plan, clock, buffer: &mut self.buffer };
             let online = online_type(options.online);
             let memory = DynamicMemory::announce(&lender, first, node, online, engine)?;
             engine.hooks.workload.set_cxl(number, range);
@@ -202,7 +204,7 @@ impl Cxl {
             let Some(dynamic) = dynamic else { continue };
             let device = self.topology.devices[dynamic.device()].as_mut();
             let (Some(device), Some(plan)) = (device, &self.plans[number]) else { continue };
-            let mut lender = Lender { device, plan, clock };
+            let mut lender = Lender { device, plan, clock, buffer: &mut self.buffer };
             has_happened |=
                 dynamic.step(&mut lender, engine, &mut |outcome| report(number, outcome))?;
         }

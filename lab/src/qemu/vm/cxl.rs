@@ -114,15 +114,19 @@ impl Vm {
     /// Waits until the guest has found CXL memory.
     ///
     /// # Errors
-    /// [`Error`].
+    /// [`Error::GuestRefused`] if the guest refuses a device before, and other [`Error`]s.
     pub fn wait_for_cxl(&mut self) -> Result<CxlMemory, Error> {
         let found = |event: &Event| match *event {
             Event::CxlMemory { memory, addr, size, ways, node, .. } => {
-                Some(CxlMemory { number: memory, addr, size: Bytes(size), ways, node })
+                Some(Ok(CxlMemory { number: memory, addr, size: Bytes(size), ways, node }))
             }
+            Event::CxlRefused { ref reason, .. } => Some(Err(Error::GuestRefused {
+                command: "use a CXL device".into(),
+                reason: reason.clone(),
+            })),
             _ => None,
         };
-        Ok(self.wait("CXL memory", found)?.0)
+        self.wait("CXL memory", found)?.0
     }
 
     /// Sends a command to the guest. Returns the guest's events until it answers.
