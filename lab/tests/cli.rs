@@ -18,7 +18,7 @@ fn error_message(args: &[&str]) -> String {
 
 #[test]
 fn the_error_of_an_invalid_argument_names_the_argument_or_the_limit() {
-    let cases: [(&[&str], &str); 50] = [
+    let cases: [(&[&str], &str); 51] = [
         (&["vm"], "--plug"),
         (&["vm", "--plug", "64X"], "unknown unit `X`"),
         (&["vm", "--plug", "0"], "--plug"),
@@ -53,6 +53,7 @@ fn the_error_of_an_invalid_argument_names_the_argument_or_the_limit() {
         (&["drmgr", "-c", "mem", "-a", "-q", "1", "--lmb-size", "3M"], "power of two"),
         (&["drmgr", "-c", "mem", "-a", "-q", "1", "--nodes", "257"], "257 nodes"),
         (&["drmgr", "-c", "mem", "-a", "-q", "1", "--dtb", "/nowhere/tree"], "/nowhere/tree"),
+        (&["vm", "--plug", "1G", "--cxl", "3"], "cannot be divided so"),
         (&["daxctl", "list", "--device", "300M"], "a device has whole 256M"),
         (
             &["daxctl", "reconfigure-device", "-m", "devdax", "-N", "all"],

@@ -9,6 +9,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         &[
             "vm --plug 64G",
             "vm --guest linux --plug 16G",
+            "vm --cxl 2 --plug 1G --touch 16M --unplug",
             "vm --vmm microsandbox --plug 1G --unplug",
         ],
     ),

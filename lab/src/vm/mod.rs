@@ -1,6 +1,7 @@
 //! `hotmem vm`, which boots a guest, changes its memory, and prints the time of each step.
 
 mod balloon;
+mod cxl;
 mod dimms;
 mod late_memory;
 mod pseries;
@@ -87,6 +88,11 @@ pub struct Args {
     #[arg(long, value_name = "NUMBER", conflicts_with_all = ["balloon", "arch"],
           value_parser = clap::value_parser!(u32).range(1..=MAX_DIMMS))]
     dimms: Option<u32>,
+    /// Add the memory as that of this number of CXL devices, between which addresses alternate, instead of
+    /// plugging it into a virtio-mem device
+    #[arg(long, value_name = "NUMBER", conflicts_with_all = ["balloon", "arch", "dimms"],
+          value_parser = clap::value_parser!(u8).range(1..=8))]
+    cxl: Option<u8>,
     /// The time limit of a step of Linux
     #[arg(long, value_name = "SECONDS", default_value_t = 60,
           value_parser = clap::value_parser!(u32).range(1..))]
@@ -108,6 +114,9 @@ pub fn run(args: &Args) -> Result<()> {
         return args.run_pseries();
     }
     args.check()?;
+    if let Some(count) = args.cxl {
+        return cxl::run(&args.plan_cxl(count));
+    }
     args.svg.as_deref().map_or(Ok(()), crate::out::ensure_writable)?;
     if args.arch == Arch::Riscv64 {
         return late_memory::run(args);
@@ -262,8 +271,14 @@ impl Args {
         if self.vmm == Vmm::Qemu {
             return Ok(());
         }
-        if self.arch != Arch::X86 || !self.guest.is_reference() || self.dimms.is_some() {
-            bail!("--vmm microsandbox: this VMM boots the reference guest on x86 without DIMMs");
+        if self.arch != Arch::X86
+            || !self.guest.is_reference()
+            || self.dimms.is_some()
+            || self.cxl.is_some()
+        {
+            bail!(
+                "--vmm microsandbox: this VMM boots the reference guest on x86 without DIMMs and CXL"
+            );
         }
         if self.machine.counts_instructions() {
             bail!("--icount: only TCG counts instructions");
@@ -279,8 +294,8 @@ impl Args {
     }
 
     fn check(&self) -> Result<()> {
-        if self.dimms.is_some() && !self.guest.is_reference() {
-            bail!("--dimms: this needs the reference guest");
+        if (self.dimms.is_some() || self.cxl.is_some()) && !self.guest.is_reference() {
+            bail!("--dimms, --cxl: these need the reference guest");
         }
         if !self.block_size.0.is_power_of_two() {
             bail!("--block-size {}: the block size must be a power of two", self.block_size);
@@ -314,6 +329,18 @@ impl Args {
 
     fn plan_dimms(&self, count: u32) -> dimms::Plan {
         dimms::Plan {
+            guest: self.guest,
+            policy: self.policy,
+            memory: self.plug,
+            count,
+            steps: self.resize_count(),
+            touch: self.touched_memory(),
+        }
+    }
+
+    fn plan_cxl(&self, count: u8) -> cxl::Plan<'_> {
+        cxl::Plan {
+            machine: &self.machine,
             guest: self.guest,
             policy: self.policy,
             memory: self.plug,

@@ -23,11 +23,11 @@ pub(super) struct Row {
 pub(super) enum StepTime {
     /// A change of the guest's memory.
     Resize(Resize),
-    /// DIMMs were inserted or removed.
+    /// DIMMs were inserted or removed, or the memory of CXL devices was changed.
     Dimms {
-        /// The time until the guest reported that their memory is online or removed.
+        /// The time until the guest reported the change.
         recognised: Duration,
-        /// The time that the guest measured, except for a removal.
+        /// The time that the guest measured, except for a removal of DIMMs.
         in_guest: Option<Duration>,
     },
     /// A time that only the guest measured.
