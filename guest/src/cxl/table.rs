@@ -27,34 +27,36 @@ pub enum TableFault {
     Structure(CedtError),
     /// The structure contradicts another one, or RAM.
     Platform(PlatformError),
-    /// There are more than [`MAX_RAM`] ranges of RAM, so windows cannot be compared with all of it.
+    /// There are more ranges of RAM than the kernel has room for, so windows cannot be compared with all of it.
     TooMuchRam,
 }
 
+impl Default for CxlTable {
+    fn default() -> Self {
+        let faults = FixedList::empty(TableFault::TooMuchRam);
+        CxlTable { platform: Platform::default(), faults }
+    }
+}
+
 impl CxlTable {
-    /// Reads the table's structures, which begin at offset 36. `ram` is the RAM in the memory map.
-    #[must_use]
-    pub fn read(structures: &[u8], ram: impl Iterator<Item = PfnRange>) -> CxlTable {
-        let mut table = CxlTable {
-            platform: Platform::default(),
-            faults: FixedList::empty(TableFault::TooMuchRam),
-        };
+    /// Reads the table's structures, which begin at offset 36, and adds them. `ram` is the RAM in the
+    /// memory map.
+    #[inline(never)]
+    pub fn add(&mut self, structures: &[u8], ram: impl Iterator<Item = PfnRange>) {
         let mut ranges = FixedList::<_, MAX_RAM>::empty(PfnRange::EMPTY);
         for range in ram {
             if ranges.push(range).is_err() {
-                table.refuse(TableFault::TooMuchRam);
-                return table;
+                return self.refuse(TableFault::TooMuchRam);
             }
         }
         for structure in cedt::structures(structures) {
             let added = structure.map_err(TableFault::Structure).and_then(|structure| {
-                table.platform.add(structure, &ranges).map_err(TableFault::Platform)
+                self.platform.add(structure, &ranges).map_err(TableFault::Platform)
             });
             if let Err(fault) = added {
-                table.refuse(fault);
+                self.refuse(fault);
             }
         }
-        table
     }
 
     fn refuse(&mut self, fault: TableFault) {
@@ -95,10 +97,16 @@ mod tests {
         PfnRange::from_bytes(0, Bytes(len)).unwrap()
     }
 
+    fn read(structures: &[u8], ram: impl Iterator<Item = PfnRange>) -> CxlTable {
+        let mut table = CxlTable::default();
+        table.add(structures, ram);
+        table
+    }
+
     #[test]
     fn a_window_over_ram_is_refused_and_others_are_used() {
         let structures = [window(GIB, GIB), window(4 * GIB, GIB)].concat();
-        let table = CxlTable::read(&structures, [ram(2 * GIB)].into_iter());
+        let table = read(&structures, [ram(2 * GIB)].into_iter());
         let starts: Vec<_> =
             table.platform.windows().map(|w| w.range.start().phys_addr()).collect();
         assert_eq!(starts, [4 * GIB]);
@@ -110,7 +118,7 @@ mod tests {
     #[test]
     fn a_malformed_structure_is_a_fault() {
         let structures = [window(4 * GIB, 1), window(8 * GIB, GIB), vec![1, 0, 99, 0]].concat();
-        let table = CxlTable::read(&structures, [].into_iter());
+        let table = read(&structures, [].into_iter());
         assert_eq!(table.platform.windows().count(), 1);
         assert!(table.faults.iter().all(|fault| matches!(fault, TableFault::Structure(_))));
         assert_eq!(table.faults.len(), 2);
@@ -119,9 +127,9 @@ mod tests {
     #[test]
     fn too_many_faults_and_too_much_ram_are_no_panic() {
         let structures = vec![window(4 * GIB, 1); 100].concat();
-        let table = CxlTable::read(&structures, [].into_iter());
+        let table = read(&structures, [].into_iter());
         assert_eq!(table.faults.len(), MAX_CXL);
-        let table = CxlTable::read(&structures, vec![ram(GIB); MAX_RAM + 1].into_iter());
+        let table = read(&structures, vec![ram(GIB); MAX_RAM + 1].into_iter());
         assert_eq!(*table.faults, [TableFault::TooMuchRam]);
     }
 }

@@ -82,7 +82,7 @@ impl Firmware {
     // Not inlined: the table takes much of a stack.
     #[inline(never)]
     fn add_cedt(&mut self, structures: &[u8], ram: impl Iterator<Item = PfnRange>) {
-        self.cxl = Some(CxlTable::read(structures, ram));
+        self.cxl.insert(CxlTable::default()).add(structures, ram);
     }
 
     fn record_nodes(
