@@ -3,6 +3,7 @@
 
 mod cxl;
 mod json;
+mod json_text;
 #[cfg(test)]
 mod tests;
 mod zone;

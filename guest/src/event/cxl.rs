@@ -1,6 +1,6 @@
 //! Defines the events of CXL memory, and of the commands for it.
 
-use super::json::JsonText;
+use super::json_text::JsonText;
 use core::fmt;
 use hotmem::Bytes;
 

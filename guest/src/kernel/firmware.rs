@@ -1,6 +1,5 @@
 //! Describes the machine, apart from its RAM. ACPI's tables or a device tree yield the description.
 
-use super::cxl::CxlFirmware;
 use super::general_events::GeneralEvents;
 use super::take_once::TakeOnce;
 use crate::arch::IoPort;
@@ -67,6 +66,14 @@ pub(crate) struct EcamArea {
     pub(crate) first_bus: u8,
     /// The last bus in the area.
     pub(crate) last_bus: u8,
+}
+
+/// What the firmware says about CXL.
+#[derive(Clone, Copy)]
+pub(crate) struct CxlFirmware {
+    pub(crate) table: &'static CxlTable,
+    /// The first node that has no memory yet.
+    pub(crate) next_node: u32,
 }
 
 /// The registers of memory slots.

@@ -19,6 +19,7 @@ mod topology;
 
 use super::device_memory::BindParameters;
 use super::engine::{Engine, online_type};
+use super::firmware::CxlFirmware;
 use super::pci::Buses;
 use super::progress::WATCHDOG;
 use super::take_once::TakeOnce;
@@ -31,7 +32,7 @@ use hotmem::{Bytes, NodeId, PfnRange};
 use hotmem_cxl::config::MEMORY_DEVICE_CLASS;
 use hotmem_cxl::plan::Plan;
 use hotmem_guest::cmdline::Options;
-use hotmem_guest::cxl::{CxlTable, MAX_CXL, Members, choose_members};
+use hotmem_guest::cxl::{MAX_CXL, Members, choose_members};
 use hotmem_guest::event::CxlEvent;
 use hotmem_guest::report::Report;
 pub(crate) use memory::{ChangeError, CxlMemory};
@@ -50,14 +51,6 @@ pub(crate) struct Cxl {
     buffer: Buffer,
     /// Which devices belong to some memory.
     used: [bool; MAX_CXL],
-}
-
-/// What the firmware says about CXL.
-#[derive(Clone, Copy)]
-pub(crate) struct CxlFirmware {
-    pub(crate) table: &'static CxlTable,
-    /// The first node that has no memory yet.
-    pub(crate) next_node: u32,
 }
 
 static CXL: TakeOnce<Cxl> = TakeOnce::new(Cxl {

@@ -2,9 +2,10 @@
 
 use super::Session;
 use super::touching::TouchRound;
-use crate::kernel::cxl::{ChangeError, Cxl, CxlFirmware, CxlMemory, Outcome};
+use crate::kernel::cxl::{ChangeError, Cxl, CxlMemory, Outcome};
 use crate::kernel::engine::online_type;
 use crate::kernel::fatal::must;
+use crate::kernel::firmware::CxlFirmware;
 use crate::kernel::memory::FRAMES;
 use crate::kernel::pci::FoundDevices;
 use crate::kernel::progress::WATCHDOG;
