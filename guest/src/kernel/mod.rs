@@ -169,7 +169,8 @@ fn boot(boot_info: u64) -> SessionParameters {
         engine.hooks.workload.fill_free(boot_memory);
     }
     if options.zero != ZeroMarks::Off {
-        memory::FRAMES.keep_zero_marks();
+        // SAFETY: the operator has said by this option that the host is trusted.
+        unsafe { memory::FRAMES.keep_zero_marks() };
     }
     if options.descriptors {
         must("descriptors of RAM", engine.describe_boot_memory());

@@ -137,6 +137,12 @@ impl Hosted {
         &self.frames
     }
 
+    /// Lets the engine keep marks of memory that is known to be zero.
+    pub fn keep_zero_marks(&self) {
+        // SAFETY: the host is this process, and memory that it has discarded reads as zero.
+        unsafe { self.frames.keep_zero_marks() };
+    }
+
     /// Returns the boot memory.
     #[must_use]
     pub fn boot_memory(&self) -> PfnRange {

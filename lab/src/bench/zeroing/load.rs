@@ -130,7 +130,7 @@ pub(super) fn measure(subject: Subject, load: Load) -> Result<Results> {
     let hosted = machine(load.size)?;
     let memory = hosted.hotplug_range();
     if subject == Subject::Hotmem {
-        hosted.frames().keep_zero_marks();
+        hosted.keep_zero_marks();
     }
     let settings = ReporterSettings::default();
     let mut machine = Machine {

@@ -2,6 +2,7 @@
 
 use super::{NAME, TIME, goals, guest, touch};
 use crate::bench::section::{Cases, Plot, Requirement, Row, Section, step};
+use crate::qemu::Architecture;
 
 const PEERS: &[(&str, &str)] = &[
     ("zeroed again", "hotmem-no-marks"),
@@ -49,7 +50,7 @@ pub(crate) const SECTION: Section = Section {
             .standard("zeroing --cases touch,load --runs 5 --load-runs 1", 90)
             .quick("zeroing --cases touch --runs 2", 10),
         step("zeroing-guest")
-            .needs(Requirement::Guest)
+            .needs(Requirement::Guest(Architecture::X86_64))
             .standard("zeroing --cases guest --boots 3", 200),
     ],
     rows: &[

@@ -43,7 +43,7 @@ pub(super) fn measure(subject: Subject, size: Bytes, pages: HostPages) -> Result
     let machine = machine(size)?;
     machine.set_host_pages(pages).context("setting the pages by which the host backs memory")?;
     match subject {
-        Subject::Hotmem => machine.frames().keep_zero_marks(),
+        Subject::Hotmem => machine.keep_zero_marks(),
         // None of the memory was touched, so all of it is zero.
         Subject::Filled => machine.frames().set_contents(Contents::Filled(0))?,
         Subject::NoMarks | Subject::Resident => {}
