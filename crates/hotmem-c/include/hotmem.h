@@ -752,15 +752,14 @@ int32_t hotmem_get_counts(struct hotmem *h,
                           struct hotmem_counts *counts);
 
 // Keeps marks from now on of free memory that is known to be zero, because the kernel has freed it by
-// `hotmem_free_zeroed`, or because the device of a balloon has said so. Call this after
-// `hotmem_boot`. Do not call it if the host is not trusted: what it claims to be zero may contain
-// anything. Context: any.
+// `hotmem_free_zeroed`. No device is believed: the balloon of this interface does not ask its device
+// what memory contains (see `HOTMEM_BALLOON_FEATURES`). Call this after `hotmem_boot`. Context: any.
 //
 // # Errors
 // HOTMEM_EFAULT, HOTMEM_EINVAL.
 //
 // # Safety
-// `h` is NULL or a `struct hotmem`. The host is trusted.
+// `h` is NULL or a `struct hotmem`.
 int32_t hotmem_keep_zero_marks(struct hotmem *h);
 
 // Allocates frames as `hotmem_alloc` does, and stores in `is_zero` whether all of them are known to be

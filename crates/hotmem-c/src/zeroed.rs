@@ -7,21 +7,20 @@ use crate::platform::CPlatform;
 use ::hotmem::{Allocation, Contents, Frames, Pfn, PfnRange};
 
 /// Keeps marks from now on of free memory that is known to be zero, because the kernel has freed it by
-/// `hotmem_free_zeroed`, or because the device of a balloon has said so. Call this after
-/// `hotmem_boot`. Do not call it if the host is not trusted: what it claims to be zero may contain
-/// anything. Context: any.
+/// `hotmem_free_zeroed`. No device is believed: the balloon of this interface does not ask its device
+/// what memory contains (see `HOTMEM_BALLOON_FEATURES`). Call this after `hotmem_boot`. Context: any.
 ///
 /// # Errors
 /// HOTMEM_EFAULT, HOTMEM_EINVAL.
 ///
 /// # Safety
-/// `h` is NULL or a `struct hotmem`. The host is trusted.
+/// `h` is NULL or a `struct hotmem`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hotmem_keep_zero_marks(h: *mut hotmem) -> i32 {
     let keep = || {
-        // SAFETY: the caller guarantees it. The same holds below.
+        // SAFETY: the caller guarantees it.
         let frames = unsafe { instance(h) }?.frames()?;
-        // SAFETY: see above.
+        // SAFETY: only callers of `hotmem_free_zeroed` promise zeroes, and they guarantee them.
         unsafe { frames.keep_zero_marks() };
         Ok(())
     };
