@@ -130,6 +130,17 @@ fn nothing_is_marked_unless_marks_are_kept() {
 }
 
 #[test]
+fn memory_that_a_driver_had_meanwhile_is_not_known_to_be_zero() {
+    with_instance(|frames, hotplug, added| {
+        add_zeroed(hotplug, added);
+        hotplug.ram_to_device(added).unwrap();
+        // SAFETY: no driver uses the memory.
+        unsafe { hotplug.device_to_ram(added, OnlineType::Movable, &mut NoHooks) }.unwrap();
+        assert_eq!(zeroed(frames), 0);
+    });
+}
+
+#[test]
 fn device_memory_gets_no_mark() {
     with_instance(|frames, hotplug, added| {
         add_zeroed(hotplug, AddRequest { device: true, ..added.into() });
