@@ -110,10 +110,10 @@ impl<'f, P: Platform> EngineMemory<'f, P> {
 
     /// Takes all memory of each answered report as initialised from now on, whatever the device
     /// says. For a device without `DEVICE_INIT_REPORTED` whose operator vouches for it: otherwise
-    /// the kernel uses old data as zeroes. QEMU discards anonymous memory, which reads as zero
-    /// afterwards. But it keeps the memory, and answers all the same, while a device of the host is
-    /// passed through, in a postcopy migration, and if pages of the memory are larger than the
-    /// report.
+    /// the kernel uses old data as zeroes, and the promise of [`Frames::keep_zero_marks`] is
+    /// broken. QEMU discards anonymous memory, which reads as zero afterwards. But it keeps the
+    /// memory, and answers all the same, while a device of the host is passed through, in a postcopy
+    /// migration, and if pages of the memory are larger than the report.
     pub fn assume_initialised_reports(&mut self) {
         self.initialised.assume_all();
     }

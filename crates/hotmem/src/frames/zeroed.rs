@@ -44,7 +44,9 @@ impl<P> Frames<P> {
     /// zeroes for its own safety. So do not call this if the host is not trusted, and is believed in
     /// [`Reporter::reported_as`](crate::report::Reporter::reported_as),
     /// [`LentMemory::mark_zeroed`](crate::LentMemory::mark_zeroed) or
-    /// [`Addition::zeroed`](crate::Addition::zeroed).
+    /// [`Addition::zeroed`](crate::Addition::zeroed). Drivers pass such promises on: those of
+    /// `hotmem-virtio` do it if a balloon negotiates the features for it, and by
+    /// `HotplugMemory::with_zeroed_blocks` and `EngineMemory::assume_initialised_reports`.
     pub unsafe fn keep_zero_marks(&self) {
         // Relaxed: a call that does not see this yet only sets no mark.
         self.keeps_zero_marks.store(1, Ordering::Relaxed);

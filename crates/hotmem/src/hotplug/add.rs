@@ -255,6 +255,10 @@ impl<P: Platform> Addition<'_, P> {
     ///
     /// Only pageblocks without descriptors and without poisoned frames are known to be zero, and
     /// none of device memory.
+    ///
+    /// The promise includes that nobody writes to the memory before it is online, except for its
+    /// descriptors: no hook that tests it, for example. A false promise breaks that of
+    /// [`Frames::keep_zero_marks`].
     pub fn zeroed(self) -> Self {
         let mut addition = self;
         addition.is_zero = true;

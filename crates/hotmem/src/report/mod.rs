@@ -250,7 +250,7 @@ impl<'f, P: Platform> Reporter<'f, P> {
     /// zero marks](Frames::keep_zero_marks) marks the pageblock.
     ///
     /// Do not believe a host that must not read or change the kernel's memory: what it claims to be
-    /// zero may contain anything.
+    /// zero may contain anything. A false promise breaks that of `keep_zero_marks`.
     ///
     /// Cost: O(pageblocks).
     pub fn reported_as(&mut self, batch: Batch, contents_of: impl FnMut(PfnRange) -> Contents) {

@@ -99,7 +99,8 @@ impl<'f, P: Platform> LentMemory<'f, P> {
 
     /// Records that the host promises all frames of `range` to be zero when they come back. The
     /// record is kept for each pageblock (2 MiB) of which all frames are lent and in `range`, if
-    /// [marks are kept](Frames::keep_zero_marks) and a frame is free for the record.
+    /// [marks are kept](Frames::keep_zero_marks) and a frame is free for the record. A false promise
+    /// breaks that of `keep_zero_marks`.
     ///
     /// Cost: for each pageblock, O(frames / 64) accesses of the record.
     ///
