@@ -139,6 +139,30 @@ pub fn set_memory_enabled(config: &mut impl Config, enabled: bool) -> Result<(),
     if read(config, at)? & MEMORY == wanted & MEMORY { Ok(()) } else { Err(ConfigError::Unchanged) }
 }
 
+/// Returns whether addresses are routed to the device by its range registers, as firmware for CXL 1.1
+/// does: `Mem_Enable` is set, and a range has a size and a base (8.1.3.8). The ranges count while
+/// [`Decoders::is_enabled`](crate::Decoders::is_enabled) returns false. Memory behind them may be in
+/// use, and enabling the decoders takes it away.
+///
+/// # Errors
+/// The device is gone, is no memory device, or its capability is malformed.
+pub fn uses_ranges(config: &mut impl Config) -> Result<bool, ConfigError> {
+    /// Where each range begins. Its size and its base have an upper half, and a lower one with flags.
+    const RANGES: [u16; 2] = [0x18, 0x28];
+    const LOW_BITS: u32 = 0xf000_0000;
+    let Some(device) = find(config, DEVICE, 0x38)? else { return Err(ConfigError::NotMemory) };
+    if read(config, device.at + 0xc)? & MEMORY == 0 {
+        return Ok(false);
+    }
+    let mut is_set = |at: u16| Ok(read(config, at)? != 0 || read(config, at + 4)? & LOW_BITS != 0);
+    for at in RANGES.map(|range| device.at + range) {
+        if is_set(at)? && is_set(at + 8)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
 /// Returns the number of a port, by which the decoders of a bridge name it: bits 24 to 31 of the link
 /// capabilities of its PCI Express capability. Returns `None` if the function has no such capability.
 ///

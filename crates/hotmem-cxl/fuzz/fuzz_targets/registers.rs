@@ -67,6 +67,7 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
         let _ = config::locate(&mut Arbitrary(bytes), kind);
     }
     let _ = config::set_memory_enabled(&mut Arbitrary(bytes), true);
+    let _ = config::uses_ranges(&mut Arbitrary(bytes));
     let _ = config::port_number(&mut Arbitrary(bytes));
     let found = [TWO_DECODERS.map(u32::to_le_bytes).as_flattened(), bytes].concat();
     drive(Arbitrary(bytes));

@@ -2,7 +2,7 @@
 
 use super::{
     block::{Decoders, EACH, control, read, register, within},
-    setting::{DecoderError, DecoderState, Destination, Setting},
+    setting::{DecoderError, DecoderState, Destination, Role, Setting},
 };
 use crate::registers::Registers;
 use core::{task::Poll, time::Duration};
@@ -10,7 +10,8 @@ use core::{task::Poll, time::Duration};
 /// The time within which a component commits a decoder (8.2.4.20.12).
 pub const COMMIT_LIMIT: Duration = Duration::from_millis(10);
 
-/// The bit of the global control that lets the component decode at all (8.2.4.20.2).
+/// The bit of the global control that lets a device decode by its decoders (8.2.4.20.2). In a bridge it
+/// is 0, whatever is written.
 const ENABLE: u32 = 1 << 1;
 
 /// A decoder that is being committed or freed.
@@ -26,6 +27,30 @@ pub struct Transition {
 }
 
 impl Decoders {
+    /// Returns whether the component decodes by its decoders: a bridge always does. Until then, a device
+    /// decodes by its [range registers](crate::config::uses_ranges).
+    ///
+    /// # Errors
+    /// The component is gone.
+    pub fn is_enabled(&self, registers: &mut impl Registers) -> Result<bool, DecoderError> {
+        within(registers, self.global_control() + 4)?;
+        let control = read(registers, self.global_control())?;
+        Ok(self.role() == Role::Bridge || control & ENABLE != 0)
+    }
+
+    /// Lets the component decode by its decoders. Do this before `Mem_Enable` is set: a device would
+    /// decode by its range registers in between.
+    ///
+    /// # Errors
+    /// The component is gone, or does not keep what is written.
+    pub fn enable(&self, registers: &mut impl Registers) -> Result<(), DecoderError> {
+        if self.is_enabled(registers)? {
+            return Ok(());
+        }
+        let global = read(registers, self.global_control())?;
+        write(registers, self.global_control(), global | ENABLE)
+    }
+
     /// Begins to commit decoder `n`, and lets the component decode. `now` is the time since any start.
     /// Poll the result until it is ready.
     ///
@@ -55,10 +80,7 @@ impl Decoders {
                 }
             }
         }
-        let global = read(registers, self.global_control())?;
-        if global & ENABLE == 0 {
-            write(registers, self.global_control(), global | ENABLE)?;
-        }
+        self.enable(registers)?;
         let destination = match setting.destination {
             Destination::Ports(ports) => u64::from_le_bytes(ports),
             Destination::Memory { skip } => skip,

@@ -11,6 +11,9 @@ pub(crate) struct Behaviour {
     pub(crate) refuses: bool,
     /// Bits of base and size that cannot be written.
     pub(crate) lost_bits: u32,
+    /// Whether the component decodes only if the global control enables it. The bit is 0 in a bridge,
+    /// whatever is written.
+    pub(crate) has_enable: bool,
     /// The number of accesses after which all registers read as ones.
     pub(crate) gone_after: Option<u64>,
 }
@@ -30,6 +33,7 @@ const HDM: u32 = 0x1200;
 pub(crate) const COMMITTED: u32 = 1 << 10;
 const COMMIT: u32 = 1 << 9;
 const ERROR: u32 = 1 << 11;
+const ENABLE: u32 = 1 << 1;
 
 impl Component {
     /// `encoded_count` and `targets` as in the capability. Addresses alternate by bits 8 to 14.
@@ -40,8 +44,21 @@ impl Component {
         words[0x401] = 2 | 0x100 << 20;
         words[0x402] = 5 | 0x200 << 20;
         words[HDM as usize / 4] = encoded_count | targets << 4 | 3 << 8;
-        let behaviour = Behaviour { delay: 1, refuses: false, lost_bits: 0, gone_after: None };
+        let behaviour = Behaviour {
+            delay: 1,
+            refuses: false,
+            lost_bits: 0,
+            has_enable: true,
+            gone_after: None,
+        };
         Component { words, count, pending: None, behaviour, accesses: 0 }
+    }
+
+    /// The registers of a host bridge.
+    pub(crate) fn bridge(encoded_count: u32, targets: u32) -> Self {
+        let mut bridge = Component::new(encoded_count, targets);
+        bridge.behaviour.has_enable = false;
+        bridge
     }
 
     pub(crate) fn word(&mut self, offset: u32) -> &mut u32 {
@@ -59,7 +76,8 @@ impl Component {
         let wide =
             |n: usize| u64::from(self.words[at + n]) | u64::from(self.words[at + n + 1]) << 32;
         let control = self.words[at + 4];
-        let is_enabled = self.words[HDM as usize / 4 + 1] & 2 != 0;
+        let is_enabled =
+            !self.behaviour.has_enable || self.words[HDM as usize / 4 + 1] & ENABLE != 0;
         (control & COMMITTED != 0 && is_enabled)
             .then(|| [wide(0), wide(2), control.into(), wide(5)])
     }
@@ -125,6 +143,9 @@ impl Registers for Component {
             }
             Some((_, 0 | 8)) => {
                 *self.word(offset) = value & 0xf000_0000 & !self.behaviour.lost_bits
+            }
+            _ if offset == HDM + 4 && !self.behaviour.has_enable => {
+                *self.word(offset) = value & !ENABLE
             }
             _ => *self.word(offset) = value,
         }

@@ -66,6 +66,29 @@ fn memory_is_enabled_without_clearing_the_status() {
 }
 
 #[test]
+fn ranges_that_firmware_has_set_are_noticed() {
+    let mut space = space();
+    let [size, base] = [0x200 / 4 + 7, 0x200 / 4 + 9];
+    // A size of 1 GiB with flags, as a device has it after a reset.
+    space.words[size] = 0x4000_0003;
+    config::set_memory_enabled(&mut space, true).unwrap();
+    assert_eq!(config::uses_ranges(&mut space), Ok(false), "the base was never set");
+    space.words[base] = 0x1000_0000;
+    assert_eq!(config::uses_ranges(&mut space), Ok(true));
+    (space.words[base - 1], space.words[base]) = (1, 0xfff);
+    assert_eq!(config::uses_ranges(&mut space), Ok(true));
+    space.words[size] = 3;
+    assert_eq!(config::uses_ranges(&mut space), Ok(false), "the range has no size");
+    (space.words[size + 3], space.words[base + 3]) = (1, u32::MAX);
+    assert_eq!(config::uses_ranges(&mut space), Err(ConfigError::Gone));
+    (space.words[size + 4], space.words[base + 4]) = (0x1000_0000, 0x2000_0000);
+    space.words[base + 3] = 0;
+    assert_eq!(config::uses_ranges(&mut space), Ok(true), "the second range");
+    config::set_memory_enabled(&mut space, false).unwrap();
+    assert_eq!(config::uses_ranges(&mut space), Ok(false));
+}
+
+#[test]
 fn malformed_capabilities_are_refused_with_their_offsets() {
     let locate = |change: &dyn Fn(&mut Space)| {
         let mut space = space();
@@ -122,7 +145,8 @@ proptest! {
             }
         }
         let _ = config::set_memory_enabled(&mut space, true);
+        let _ = config::uses_ranges(&mut space);
         let _ = config::port_number(&mut space);
-        prop_assert!(space.accesses < 3 * 4 * 1024);
+        prop_assert!(space.accesses < 4 * 4 * 1024);
     }
 }

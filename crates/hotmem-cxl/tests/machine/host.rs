@@ -38,7 +38,7 @@ impl Host {
     /// `ports` devices below each of `count` bridges. Devices are listed port by port.
     pub(crate) fn new(count: u32, ports: u8, granularity: u8) -> Self {
         let uids: Vec<u32> = (0..count).map(|n| 12 + 10 * n).collect();
-        let bridges = uids.iter().map(|&uid| (uid, Some(Simulated::new(2, 8)))).collect();
+        let bridges = uids.iter().map(|&uid| (uid, Some(Simulated::bridge(2, 8)))).collect();
         let devices = (0..ports)
             .flat_map(|port| uids.iter().map(move |&uid| (uid, 7 * port + 1, Simulated::new(2, 0))))
             .collect();
