@@ -20,8 +20,8 @@ use virtio_drivers::transport::pci::bus::DeviceFunction;
 const DEVICE_BYTES: u32 = 0x1000;
 /// The longest answer that the kernel takes.
 pub(super) const MAX_ANSWER: usize = 1024;
-/// The return code of a command that a device does not have (Table 8-34).
-const UNSUPPORTED: u16 = 0x15;
+/// The return codes of a command that a device does not have, or not by this mailbox (Table 8-34).
+const UNSUPPORTED: [u16; 2] = [3, 0x15];
 
 /// A memory device.
 pub(super) struct MemoryDevice {
@@ -67,6 +67,10 @@ impl MemoryDevice {
         if state.memory_state(&mut registers)? != MemoryState::Ready {
             return Err(CxlError::NotReady);
         }
+        if !decoders.is_enabled(&mut component)? && config::uses_ranges(&mut config)? {
+            return Err(CxlError::UsedByFirmware);
+        }
+        decoders.enable(&mut component)?;
         config::set_memory_enabled(&mut config, true)?;
         let mut device = MemoryDevice {
             bridge: port.bus.into(),
@@ -106,7 +110,7 @@ impl MemoryDevice {
                 let (regions, _) = Region::read_all(&answer[..len])?;
                 self.dynamic = regions[0];
             }
-            Err(MailboxError::Refused { code: UNSUPPORTED, .. }) => {}
+            Err(MailboxError::Refused { code, .. }) if UNSUPPORTED.contains(&code) => {}
             Err(error) => return Err(error.into()),
         }
         let region = self.dynamic.ok_or(CxlError::NoMemory)?;

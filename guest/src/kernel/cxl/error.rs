@@ -22,6 +22,8 @@ pub(crate) enum CxlError {
     NoDecoders,
     /// The memory or the mailbox is not ready.
     NotReady,
+    /// The firmware has routed addresses to the device by its range registers.
+    UsedByFirmware,
     /// The device has neither memory nor dynamic capacity.
     NoMemory,
     /// No window is routed to this device, or not for so many devices in turn.
@@ -71,6 +73,9 @@ impl fmt::Display for CxlError {
             CxlError::NoRegisters(kind) => write!(f, "the device has no {kind:?} registers"),
             CxlError::NoDecoders => f.write_str("the device has no decoders"),
             CxlError::NotReady => f.write_str("the device is not ready"),
+            CxlError::UsedByFirmware => {
+                f.write_str("the firmware has set the device's range registers")
+            }
             CxlError::NoMemory => f.write_str("the device has no memory"),
             CxlError::NoWindow => f.write_str("no window is for the device"),
             CxlError::Config(error) => error.fmt(f),

@@ -16,6 +16,7 @@ use hotmem_guest::cmdline::{CxlMode, Online, Touch};
 use hotmem_guest::command::Command;
 use hotmem_guest::cxl::MAX_CXL;
 use hotmem_guest::event::{CxlEvent, Event};
+use hotmem_guest::limits::MAX_DEVICES;
 use hotmem_guest::watchdog::Step;
 
 impl Session {
@@ -25,7 +26,7 @@ impl Session {
         let Some(mode) = self.options.cxl else { return };
         WATCHDOG.enter(Step::Device);
         let buses = &self.buses;
-        let mut is_cxl = [false; MAX_CXL];
+        let mut is_cxl = [false; MAX_DEVICES];
         for ((function, _), is_cxl) in found.iter().zip(&mut is_cxl) {
             *is_cxl = buses.info(function).is_some_and(|info| Cxl::is_at(&info));
         }
