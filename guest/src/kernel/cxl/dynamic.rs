@@ -153,6 +153,8 @@ impl DynamicMemory {
         match kind {
             RequestKind::Add => self.accept(extents, lender, engine, report)?,
             RequestKind::Release => self.release(lender, engine, report)?,
+            // The device has taken back what was not accepted.
+            RequestKind::ForcedRelease if extents.is_empty() => self.capacity.answer(|_| true)?,
             RequestKind::ForcedRelease => {
                 give_up(format_args!("CXL: the device has taken {extents:x?} back"))
             }
