@@ -3,7 +3,7 @@
 mod members;
 mod table;
 
-pub use members::{Candidate, Members, choose_members};
+pub use members::{Candidate, Members, MemoryKind, choose_members};
 pub use table::{CxlTable, TableFault};
 
 /// The maximal number of bridges, of windows, of devices, and of ranges of memory that the kernel

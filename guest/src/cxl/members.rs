@@ -10,19 +10,46 @@ pub struct Candidate {
     pub device: usize,
     /// The number of the bridge above the device.
     pub bridge: u32,
+    /// What its memory is.
+    pub kind: MemoryKind,
+}
+
+/// What the memory of a device is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum MemoryKind {
+    /// Its contents are lost when the machine is switched off.
+    Volatile,
+    /// It keeps its contents.
+    Persistent,
+    /// The device lends it in extents.
+    Dynamic,
 }
 
 /// Positions of devices in the kernel's list.
 pub type Members = FixedList<usize, MAX_CXL>;
 
 /// Chooses `ways` of the candidates for a window that is routed to the bridges `targets`: one device
-/// below each bridge in turn, the first ones of the list. Returns `None` if there are too few.
+/// below each bridge in turn, the first ones of the list. All of them have memory of one kind, volatile
+/// if possible. Dynamic capacity does not alternate, because no range of addresses would be an
+/// extent's alone. Returns `None` if there are too few.
 #[must_use]
 pub fn choose_members(targets: &[u32], ways: usize, candidates: &[Candidate]) -> Option<Members> {
+    let kinds = [MemoryKind::Volatile, MemoryKind::Persistent, MemoryKind::Dynamic];
+    let mut kinds = kinds.into_iter().filter(|&kind| ways == 1 || kind != MemoryKind::Dynamic);
+    kinds.find_map(|kind| {
+        choose_of_kind(targets, ways, candidates.iter().filter(|one| one.kind == kind))
+    })
+}
+
+fn choose_of_kind<'c>(
+    targets: &[u32],
+    ways: usize,
+    candidates: impl Iterator<Item = &'c Candidate> + Clone,
+) -> Option<Members> {
     let mut members = Members::empty(0);
     for n in 0..ways {
         let bridge = targets.get(n % targets.len().max(1))?;
-        let mut below = candidates.iter().filter(|candidate| candidate.bridge == *bridge);
+        let mut below = candidates.clone().filter(|candidate| candidate.bridge == *bridge);
         let next = below.find(|candidate| !members.contains(&candidate.device))?;
         members.push(next.device).ok()?;
     }
@@ -35,7 +62,9 @@ mod tests {
 
     fn candidates() -> Vec<Candidate> {
         let bridges = [12, 12, 50, 12, 50];
-        bridges.iter().enumerate().map(|(n, &bridge)| Candidate { device: 2 * n, bridge }).collect()
+        let each = bridges.iter().enumerate();
+        each.map(|(n, &bridge)| Candidate { device: 2 * n, bridge, kind: MemoryKind::Volatile })
+            .collect()
     }
 
     fn chosen(targets: &[u32], ways: usize) -> Option<Vec<usize>> {
@@ -56,5 +85,20 @@ mod tests {
         assert_eq!(chosen(&[], 1), None);
         assert_eq!(chosen(&[12], 0), None);
         assert_eq!(chosen(&[12, 12, 12], MAX_CXL + 1), None);
+    }
+
+    #[test]
+    fn memory_of_different_kinds_does_not_alternate_and_dynamic_capacity_not_at_all() {
+        use MemoryKind::{Dynamic, Persistent, Volatile};
+        let chosen = |kinds: &[MemoryKind], ways| {
+            let each = kinds.iter().enumerate();
+            let all: Vec<_> =
+                each.map(|(device, &kind)| Candidate { device, bridge: 12, kind }).collect();
+            choose_members(&[12], ways, &all).map(|members| members.to_vec())
+        };
+        assert_eq!(chosen(&[Persistent, Volatile], 2), None);
+        assert_eq!(chosen(&[Persistent, Volatile, Persistent], 2), Some(vec![0, 2]));
+        assert_eq!(chosen(&[Dynamic, Dynamic], 2), None);
+        assert_eq!(chosen(&[Dynamic, Dynamic], 1), Some(vec![0]));
     }
 }

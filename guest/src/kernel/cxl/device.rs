@@ -8,12 +8,13 @@ use crate::kernel::progress::WATCHDOG;
 use core::ops::Range;
 use core::task::Poll;
 use core::time::Duration;
-use hotmem_cxl::cedt::Restrictions;
+use hotmem_cxl::cedt::{Restrictions, Window};
 use hotmem_cxl::command::{Capacity, Region, get_dynamic_config, opcode};
 use hotmem_cxl::config::{self, BlockKind};
 use hotmem_cxl::{
     COMPONENT_BYTES, Decoders, DeviceRegisters, Mailbox, MailboxError, MemoryState, Role, plan,
 };
+use hotmem_guest::cxl::MemoryKind;
 use virtio_drivers::transport::pci::bus::DeviceFunction;
 
 /// The size of the device registers that are used.
@@ -150,12 +151,27 @@ impl MemoryDevice {
         self.mailbox.payload_len()
     }
 
+    /// Returns what the memory is.
+    pub(super) fn memory_kind(&self) -> MemoryKind {
+        match self.dynamic {
+            Some(_) => MemoryKind::Dynamic,
+            None if self.kind == Restrictions::VOLATILE => MemoryKind::Volatile,
+            None => MemoryKind::Persistent,
+        }
+    }
+
+    /// Returns whether memory of this kind may be mapped in a window.
+    pub(super) fn is_allowed_in(&self, window: &Window) -> bool {
+        let allowed = window.restrictions;
+        allowed.contains(self.kind) && !allowed.contains(Restrictions::FIXED)
+    }
+
     /// Returns the name of the memory's kind.
     pub(super) fn kind_name(&self) -> &'static str {
-        match self.dynamic {
-            Some(_) => "dynamic",
-            None if self.kind == Restrictions::VOLATILE => "volatile",
-            None => "persistent",
+        match self.memory_kind() {
+            MemoryKind::Dynamic => "dynamic",
+            MemoryKind::Volatile => "volatile",
+            MemoryKind::Persistent => "persistent",
         }
     }
 }

@@ -29,6 +29,7 @@ use dynamic::{Buffer, DynamicMemory, Lender};
 pub(crate) use dynamic::{DynamicError, Outcome};
 use error::CxlError;
 use hotmem::{Bytes, NodeId, PfnRange};
+use hotmem_cxl::cedt::Window;
 use hotmem_cxl::config::MEMORY_DEVICE_CLASS;
 use hotmem_cxl::plan::Plan;
 use hotmem_guest::cmdline::Options;
@@ -122,7 +123,7 @@ impl Cxl {
     ) {
         for window in firmware.table.platform.windows() {
             let ways = usize::from(options.ways).max(window.ways.count());
-            while let Some(members) = self.free_members(window.targets(), ways)
+            while let Some(members) = self.free_members(window, ways)
                 && let Some(number) = self.plans.iter().position(Option::is_none)
             {
                 members.iter().for_each(|&member| self.used[member] = true);
@@ -205,8 +206,8 @@ impl Cxl {
     }
 
     /// Returns devices without addresses, as many below each bridge of a window.
-    fn free_members(&self, targets: &[u32], ways: usize) -> Option<Members> {
-        let candidates = self.topology.candidates(|device| !self.used[device]);
-        choose_members(targets, ways, &candidates)
+    fn free_members(&self, window: &Window, ways: usize) -> Option<Members> {
+        let candidates = self.topology.candidates(window, |device| !self.used[device]);
+        choose_members(window.targets(), ways, &candidates)
     }
 }

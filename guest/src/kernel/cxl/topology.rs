@@ -13,7 +13,7 @@ use hotmem_cxl::cedt::Window;
 use hotmem_cxl::plan::{self, Component, Execution, Plan, PlanFailure, Wish};
 use hotmem_cxl::{Decoders, Granularity, Role, UNIT};
 use hotmem_directmap::Caching;
-use hotmem_guest::cxl::{Candidate, MAX_CXL, Members};
+use hotmem_guest::cxl::{Candidate, MAX_CXL, Members, MemoryKind};
 use hotmem_guest::fixed_list::FixedList;
 
 /// The bytes of a device that follow each other, where the window does not say it.
@@ -54,16 +54,20 @@ impl Topology {
         Ok(())
     }
 
-    /// Returns the devices for which `is_free` is true.
+    /// Returns the devices for which `is_free` is true, and whose memory the window allows.
     pub(super) fn candidates(
         &self,
+        window: &Window,
         is_free: impl Fn(usize) -> bool,
     ) -> FixedList<Candidate, MAX_CXL> {
-        let mut list = FixedList::empty(Candidate { device: 0, bridge: 0 });
+        let mut list =
+            FixedList::empty(Candidate { device: 0, bridge: 0, kind: MemoryKind::Volatile });
         for (number, device) in self.devices.iter().enumerate() {
-            if let Some(device) = device.as_ref().filter(|_| is_free(number)) {
+            let usable = |device: &&MemoryDevice| is_free(number) && device.is_allowed_in(window);
+            if let Some(device) = device.as_ref().filter(usable) {
                 // There are no more devices than places.
-                let _ = list.push(Candidate { device: number, bridge: device.bridge });
+                let (bridge, kind) = (device.bridge, device.memory_kind());
+                let _ = list.push(Candidate { device: number, bridge, kind });
             }
         }
         list
