@@ -194,29 +194,40 @@ impl<const N: usize> DynamicCapacity<N> {
     /// accepts, or gives back. Parts of a release that are in use are not selected; they stay
     /// accepted, and the device may ask again. The device is not told of a forced release.
     ///
+    /// `select` is not asked about an extent after which more than `N` extents would be accepted; such
+    /// an extent is not selected. Returns the number of these.
+    ///
     /// # Errors
-    /// There is no request. There would be too many extents: then the request is unchanged, and fewer
-    /// may be selected.
-    pub fn answer(&mut self, mut select: impl FnMut(Extent) -> bool) -> Result<(), CapacityError> {
+    /// There is no request.
+    pub fn answer(
+        &mut self,
+        mut select: impl FnMut(Extent) -> bool,
+    ) -> Result<usize, CapacityError> {
         let complete = |request: &Request<N>| matches!(request.state, State::Complete);
         let request = self.request.filter(complete).ok_or(CapacityError::NoRequest)?;
         let (mut selected, mut after) = (request, self.accepted);
         selected.len = 0;
+        let mut without_room = 0;
         for &extent in request.extents() {
-            if request.kind == RequestKind::ForcedRelease || !select(extent) {
-                continue;
-            }
-            after = match request.kind {
-                RequestKind::Add => after.with(extent)?,
-                _ => after.without(extent)?,
+            let changed = match request.kind {
+                RequestKind::Add => after.with(extent),
+                RequestKind::Release => after.without(extent),
+                RequestKind::ForcedRelease => continue,
             };
-            selected.push(extent)?;
+            match changed {
+                Ok(changed) if select(extent) => {
+                    after = changed;
+                    selected.push(extent)?;
+                }
+                Ok(_) => {}
+                Err(_) => without_room += 1,
+            }
         }
         selected.state = State::Answered { delivered: 0, written: None, after };
         // A device waits for an answer to its offer even if nothing is accepted.
         let is_sent = selected.len > 0 || request.kind == RequestKind::Add;
         self.request = is_sent.then_some(selected);
-        Ok(())
+        Ok(without_room)
     }
 
     /// Writes the next payload of the answer. Returns its command and its length, or `None` if there is

@@ -191,7 +191,7 @@ fn impossible_extents_are_refused_and_the_rest_of_the_request_counts() {
     let not_accepted = CapacityError::NotAccepted(extent(1, 2));
     assert_eq!(capacity.take(&release(extent(1, 2))), Err(not_accepted));
     assert_eq!(capacity.request(), Some((RequestKind::Release, &[][..])));
-    assert_eq!(capacity.answer(|_| true), Ok(()));
+    assert_eq!(capacity.answer(|_| true), Ok(0));
     assert_eq!(capacity.payload(&mut [0; 56]), Ok(None));
     // A hole would make three extents.
     capacity.take(&Event::Release(extent(0, 1), More::Last)).unwrap();
@@ -202,6 +202,25 @@ fn impossible_extents_are_refused_and_the_rest_of_the_request_counts() {
     let changed = CapacityError::RegionChanged { region: 3 };
     assert_eq!(capacity.take(&Event::RegionChanged { region: 3 }), Err(changed));
     assert_eq!(capacity.take(&Event::Other), Ok(()));
+}
+
+#[test]
+fn extents_without_room_are_neither_accepted_nor_released_and_the_others_are() {
+    let mut machine = Machine::<2>::new();
+    for first in [0, 10] {
+        machine.device.report(0, first, 4, false);
+        machine.serve(256);
+    }
+    // Of these, the second joins an extent that is accepted.
+    machine.device.report(0, 20, 1, true);
+    machine.device.report(0, 4, 1, false);
+    machine.serve(256);
+    assert_eq!(machine.capacity.accepted(), [extent(0, 5), extent(10, 4)]);
+    // A hole would make three extents.
+    machine.device.report(1, 2, 1, true);
+    machine.device.report(1, 13, 1, false);
+    machine.serve(256);
+    assert_eq!(machine.capacity.accepted(), [extent(0, 5), extent(10, 3)]);
 }
 
 #[test]
@@ -294,9 +313,13 @@ proptest! {
                         RequestKind::ForcedRelease => prop_assert!(all.is_disjoint(&accepted)),
                     }
                     let selects = |extent: Extent| mask >> (extent.start / BLOCK % 64) & 1 != 0;
-                    if capacity.answer(selects).is_ok() && kind != RequestKind::ForcedRelease {
-                        let selected: Vec<_> =
-                            extents.into_iter().filter(|&extent| selects(extent)).collect();
+                    let mut selected = Vec::new();
+                    let select = |extent| {
+                        let is_selected = selects(extent);
+                        selected.extend(is_selected.then_some(extent));
+                        is_selected
+                    };
+                    if capacity.answer(select).is_ok() && kind != RequestKind::ForcedRelease {
                         answer = Some((kind, blocks(&selected)));
                     }
                 }

@@ -23,6 +23,8 @@ use hotmem_guest::fixed_list::FixedList;
 
 /// The maximal number of extents that are not adjacent, and of extents in a request.
 const MAX_EXTENTS: usize = 8;
+/// Why an extent is not accepted, or not given back, that would make more of them.
+const NO_ROOM: CapacityError = CapacityError::Full { capacity: MAX_EXTENTS };
 /// The size of the buffer for answers: that of the largest mailbox that the kernel uses.
 const BUFFER: usize = 4096;
 /// Memory for answers and payloads.
@@ -154,7 +156,9 @@ impl DynamicMemory {
             RequestKind::Add => self.accept(extents, lender, engine, report)?,
             RequestKind::Release => self.release(lender, engine, report)?,
             // The device has taken back what was not accepted.
-            RequestKind::ForcedRelease if extents.is_empty() => self.capacity.answer(|_| true)?,
+            RequestKind::ForcedRelease if extents.is_empty() => {
+                self.capacity.answer(|_| true)?;
+            }
             RequestKind::ForcedRelease => {
                 give_up(format_args!("CXL: the device has taken {extents:x?} back"))
             }
@@ -180,6 +184,12 @@ impl DynamicMemory {
                 report(Outcome::Refused(self.range, &Obstacle::Addresses));
                 continue;
             };
+            let accepted = self.capacity.accepted();
+            if !accepted.iter().any(|one| (one.start..one.start + one.len).contains(&extent.start))
+            {
+                report(Outcome::Refused(range, &NO_ROOM));
+                continue;
+            }
             match self.add(range, engine) {
                 Ok(()) => report(Outcome::Added(range)),
                 Err(obstacle) => {
@@ -207,7 +217,7 @@ impl DynamicMemory {
     ) -> Result<(), DynamicError> {
         let plan = lender.plan;
         let mut removed = FixedList::<_, MAX_EXTENTS>::empty(PfnRange::EMPTY);
-        self.capacity.answer(|extent| {
+        let without_room = self.capacity.answer(|extent| {
             let Some(range) = range_of(plan, extent) else { return false };
             match remove(range, engine) {
                 // There are no more extents than places.
@@ -219,6 +229,9 @@ impl DynamicMemory {
             }
         })?;
         self.send(lender)?.map_err(DynamicError::Mailbox)?;
+        if without_room > 0 {
+            report(Outcome::Malformed(&NO_ROOM));
+        }
         // The device has them only now.
         removed.iter().for_each(|&range| report(Outcome::Removed(range)));
         Ok(())
