@@ -60,7 +60,7 @@ pub fn direct_map(phys_addr: u64) -> *mut u8 {
 
 /// Runs the kernel. [`kernel!`] calls this function.
 pub fn run(loader_table: u64, main: fn(&Boot) -> Result<(), PrintedError>) -> ! {
-    let boot = arch::read_loader_table(loader_table).map_err(PrintedError::from);
+    let boot = arch::read_loader_table(loader_table);
     let result = boot.and_then(|boot| {
         arch::start_devices()?;
         main(&boot)

@@ -9,7 +9,7 @@ pub(crate) use serial::print_line;
 
 use crate::{Boot, PrintedError, direct_map};
 use core::{arch::asm, arch::x86_64::_rdtsc, ops::Range, time::Duration};
-use hotmem_guest::loader_table::{PhysicalMemory, TableError};
+use hotmem_guest::loader_table::PhysicalMemory;
 use hotmem_guest::memory_map::MemoryMapEntry;
 use hotmem_guest::pvh::StartInfo;
 use hotmem_pgtable::{Flush, Flusher, VirtRange, X86_64};
@@ -67,7 +67,7 @@ impl PhysicalMemory for BootMemory {
 }
 
 /// Reads PVH's `start_info`.
-pub(crate) fn read_loader_table(start_info: u64) -> Result<Boot, TableError> {
+pub(crate) fn read_loader_table(start_info: u64) -> Result<Boot, PrintedError> {
     let mut map = [MemoryMapEntry::default(); 16];
     let map = StartInfo::read(&BootMemory, start_info)?.memory_map(&BootMemory, &mut map)?;
     let mut ram = map.iter().filter(|entry| entry.kind == MemoryMapEntry::RAM);

@@ -1,11 +1,12 @@
 //! `hotmem vm --dimms N`, which inserts the memory as DIMMs by ACPI's memory slots.
 
 use super::{
+    Args,
     rows::{Row, StepTime},
     touched::wait_until_touched,
 };
 use crate::{
-    guest::{Guest, Guests, Policy},
+    guest::Guests,
     qemu::{Config, Event, Vm},
 };
 use anyhow::{Result, bail};
@@ -17,30 +18,23 @@ use std::time::{Duration, Instant};
 const LAST_DIMM: Bytes = Bytes::mib(128);
 
 /// What a run with DIMMs does.
-pub(super) struct Plan {
-    pub(super) guest: Guest,
-    pub(super) policy: Policy,
-    /// The memory of all DIMMs.
-    pub(super) memory: Bytes,
+pub(super) struct Plan<'a> {
+    pub(super) args: &'a Args,
     /// The number of DIMMs.
     pub(super) count: u32,
-    /// The number of steps: insert, remove, and insert again.
-    pub(super) steps: u32,
-    /// The memory that the guest writes to.
-    pub(super) touch: Option<Bytes>,
 }
 
-impl Plan {
+impl Plan<'_> {
     /// Returns the size of each DIMM.
     fn size(&self) -> Bytes {
-        Bytes(self.memory.0 / u64::from(self.count))
+        Bytes(self.args.plug.0 / u64::from(self.count))
     }
 
     /// Checks the DIMMs' size. QEMU refuses other sizes, because the host maps memory by pages of 2
     /// MiB.
     fn check(&self) -> Result<()> {
-        let Plan { memory, count, .. } = self;
-        if memory.0 == 0 || !memory.0.is_multiple_of(u64::from(*count) * Bytes::mib(2).0) {
+        let (count, memory) = (self.count, self.args.plug);
+        if memory.0 == 0 || !memory.0.is_multiple_of(u64::from(count) * Bytes::mib(2).0) {
             bail!("--dimms {count}: {memory} cannot be divided into DIMMs of whole 2 MiB");
         }
         Ok(())
@@ -49,16 +43,16 @@ impl Plan {
     /// Returns the machine: it has no virtio-mem device, and the guest ends after all steps.
     pub(super) fn config(&self, guests: &Guests) -> Result<Config> {
         self.check()?;
-        let config = guests.config(self.guest, self.policy, Bytes::ZERO)?;
-        let events = self.count * self.steps + 1;
+        let config = guests.config(self.args.guest, self.args.policy, Bytes::ZERO)?;
+        let events = self.count * self.args.resize_count() + 1;
         let config = Config {
             // Without a node, QEMU has no proximity domain for the slots.
             nodes: vec![config.boot_memory],
             memory_slots: self.count + 1,
-            max_memory: Some(config.boot_memory + self.memory + LAST_DIMM),
+            max_memory: Some(config.boot_memory + self.args.plug + LAST_DIMM),
             ..config.with_guest_option("exit", format!("resizes:{events}"))
         };
-        Ok(match self.touch {
+        Ok(match self.args.touched_memory() {
             Some(size) => config.with_touched_memory(size),
             None => config,
         })
@@ -74,15 +68,15 @@ impl Plan {
     pub(super) fn change_memory(&self, vm: &mut Vm) -> Result<Vec<Row>> {
         let mut rows = Vec::new();
         let steps = ["insert", "remove", "insert again"];
-        for step in steps.into_iter().take(self.steps as usize) {
+        for step in steps.into_iter().take(self.args.resize_count() as usize) {
             let started = Instant::now();
             let in_guest = match step {
                 "remove" => self.remove(vm)?,
                 _ => Some(self.insert(vm)?),
             };
             let time = StepTime::Dimms { recognised: started.elapsed(), in_guest };
-            rows.push(Row { step, memory: self.memory, time });
-            if step != "remove" && self.touch.is_some() {
+            rows.push(Row { step, memory: self.args.plug, time });
+            if step != "remove" && self.args.touched_memory().is_some() {
                 rows.push(wait_until_touched(vm)?);
             }
         }

@@ -1,5 +1,6 @@
 //! `hotmem vm`, which boots a guest, changes its memory, and prints the time of each step.
 
+mod args;
 mod balloon;
 mod cxl;
 mod dimms;
@@ -12,97 +13,21 @@ mod vmm;
 #[cfg(feature = "live")]
 use crate::live::LiveView;
 use crate::{
-    guest::{Guest, Guests, Machine, Policy},
-    microsandbox::BLOCK_SIZE,
+    guest::{Guest, Guests, Policy},
     progress,
-    qemu::{Architecture, Config, Vm},
+    qemu::{Config, Vm},
     resident::Sampler,
     size,
     table::time,
 };
 use anyhow::{Result, bail};
+pub use args::{Arch, Args};
 use hotmem::Bytes;
 use indicatif::ProgressBar;
 use rows::{Row, StepTime};
-use std::{path::PathBuf, time::Duration};
+use std::time::Duration;
 use touched::wait_until_touched;
 pub use vmm::Vmm;
-
-/// The maximal number of DIMMs. The guest knows 32 memory slots, and one DIMM more ends the run.
-const MAX_DIMMS: i64 = 31;
-
-/// A type of machine.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, clap::ValueEnum)]
-pub enum Arch {
-    /// A PC with a virtio-mem device
-    #[default]
-    X86,
-    /// QEMU's machine `virt` for aarch64, with a virtio-mem device
-    Aarch64,
-    /// QEMU's machine `virt` for riscv64. It has no virtio-mem device: the machine has the memory from
-    /// the start, and the guest tells its engine of it after boot
-    Riscv64,
-    /// QEMU's pseries machine, to which memory is added as DIMMs
-    Pseries,
-}
-
-/// Arguments of `hotmem vm`.
-#[derive(clap::Args)]
-pub struct Args {
-    /// The machine to boot
-    #[arg(long, value_enum, default_value_t)]
-    arch: Arch,
-    /// The VMM that runs the machine
-    #[arg(long, value_enum, default_value_t)]
-    vmm: Vmm,
-    /// The guest to boot
-    #[arg(long, value_enum, default_value_t)]
-    guest: Guest,
-    /// Memory to plug while the guest runs
-    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
-    plug: Bytes,
-    /// The policy by which plugged memory is brought online
-    #[arg(long, value_enum, default_value_t)]
-    policy: Policy,
-    /// Memory that the guest allocates and writes to, and checks before it frees the memory
-    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
-    touch: Option<Bytes>,
-    /// Unplug the memory at the end
-    #[arg(long)]
-    unplug: bool,
-    /// Unplug the memory at the end, and plug it a second time
-    #[arg(long)]
-    replug: bool,
-    /// Add a balloon device with free page reporting, make the guest free the memory that it wrote
-    /// to, and plot the guest's resident memory on the host
-    #[arg(long)]
-    balloon: bool,
-    /// The file to which the plot is written as SVG
-    #[arg(long, value_name = "FILE", requires = "balloon")]
-    svg: Option<PathBuf>,
-    /// The device's block size
-    #[arg(long, value_name = "SIZE", default_value = "2M", value_parser = size::parse)]
-    block_size: Bytes,
-    /// Insert the memory as this number of DIMMs in ACPI's memory slots, instead of plugging it into a
-    /// virtio-mem device
-    #[arg(long, value_name = "NUMBER", conflicts_with_all = ["balloon", "arch"],
-          value_parser = clap::value_parser!(u32).range(1..=MAX_DIMMS))]
-    dimms: Option<u32>,
-    /// Add the memory as that of this number of CXL devices, between which addresses alternate, instead of
-    /// plugging it into a virtio-mem device
-    #[arg(long, value_name = "NUMBER", conflicts_with_all = ["balloon", "arch", "dimms"],
-          value_parser = clap::value_parser!(u8).range(1..=8))]
-    cxl: Option<u8>,
-    /// The time limit of a step of Linux
-    #[arg(long, value_name = "SECONDS", default_value_t = 60,
-          value_parser = clap::value_parser!(u32).range(1..))]
-    limit: u32,
-    /// Show no live view of the memory in the terminal
-    #[arg(long)]
-    plain: bool,
-    #[command(flatten)]
-    machine: Machine,
-}
 
 /// Boots the guest, changes its memory, and prints the time of each step.
 ///
@@ -115,7 +40,7 @@ pub fn run(args: &Args) -> Result<()> {
     }
     args.check()?;
     if let Some(count) = args.cxl {
-        return cxl::run(&args.plan_cxl(count));
+        return cxl::run(&cxl::Plan { args, count });
     }
     args.svg.as_deref().map_or(Ok(()), crate::out::ensure_writable)?;
     if args.arch == Arch::Riscv64 {
@@ -127,7 +52,7 @@ pub fn run(args: &Args) -> Result<()> {
     let find = || args.machine.guests(architecture, &[args.guest], &[args.plug]);
     let guests = progress.suspend(find)?;
     progress.set_message("booting");
-    let dimms = args.dimms.map(|count| args.plan_dimms(count));
+    let dimms = args.dimms.map(|count| dimms::Plan { args, count });
     let config = match &dimms {
         Some(dimms) => dimms.config(&guests)?,
         None => args.config(&guests)?,
@@ -258,60 +183,6 @@ impl Args {
         Ok(())
     }
 
-    fn architecture(&self) -> Architecture {
-        match self.arch {
-            Arch::Aarch64 => Architecture::Aarch64,
-            Arch::Riscv64 => Architecture::Riscv64,
-            Arch::X86 | Arch::Pseries => Architecture::X86_64,
-        }
-    }
-
-    /// Checks that the VMM has the machine that the other arguments describe.
-    fn check_vmm(&self) -> Result<()> {
-        if self.vmm == Vmm::Qemu {
-            return Ok(());
-        }
-        if self.arch != Arch::X86
-            || !self.guest.is_reference()
-            || self.dimms.is_some()
-            || self.cxl.is_some()
-        {
-            bail!(
-                "--vmm microsandbox: this VMM boots the reference guest on x86 without DIMMs and CXL"
-            );
-        }
-        if self.machine.counts_instructions() {
-            bail!("--icount: only TCG counts instructions");
-        }
-        let boot_memory = self.machine.boot_memory_or(Bytes::mib(1));
-        if !boot_memory.0.is_multiple_of(Bytes::mib(1).0) {
-            bail!("--boot-memory {boot_memory}: this VMM has whole MiB");
-        }
-        if self.block_size != BLOCK_SIZE {
-            bail!("--block-size {}: this VMM has blocks of {BLOCK_SIZE}", self.block_size);
-        }
-        Ok(())
-    }
-
-    fn check(&self) -> Result<()> {
-        if (self.dimms.is_some() || self.cxl.is_some()) && !self.guest.is_reference() {
-            bail!("--dimms, --cxl: these need the reference guest");
-        }
-        if !self.block_size.0.is_power_of_two() {
-            bail!("--block-size {}: the block size must be a power of two", self.block_size);
-        }
-        if self.plug == Bytes::ZERO || !self.plug.0.is_multiple_of(self.block_size.0) {
-            bail!("--plug {}: the size must be whole blocks of {}", self.plug, self.block_size);
-        }
-        if self.balloon && (self.guest == Guest::Linux || self.touched_memory().is_none()) {
-            bail!("--balloon: this needs the reference guest and --touch");
-        }
-        if self.touch.is_some_and(|touch| touch > self.plug) {
-            bail!("--touch: this is more than the {} that are plugged", self.plug);
-        }
-        Ok(())
-    }
-
     fn config(&self, guests: &Guests) -> Result<Config> {
         let mut config = guests.config(self.guest, self.policy, self.plug)?;
         if self.guest.is_reference() {
@@ -325,39 +196,6 @@ impl Args {
             config = balloon::config(config);
         }
         Ok(Config { block_size: self.block_size, ..config })
-    }
-
-    fn plan_dimms(&self, count: u32) -> dimms::Plan {
-        dimms::Plan {
-            guest: self.guest,
-            policy: self.policy,
-            memory: self.plug,
-            count,
-            steps: self.resize_count(),
-            touch: self.touched_memory(),
-        }
-    }
-
-    fn plan_cxl(&self, count: u8) -> cxl::Plan<'_> {
-        cxl::Plan {
-            machine: &self.machine,
-            guest: self.guest,
-            policy: self.policy,
-            memory: self.plug,
-            count,
-            steps: self.resize_count(),
-            touch: self.touched_memory(),
-        }
-    }
-
-    /// Returns the size of the memory that the guest writes to, or `None` if it is zero.
-    fn touched_memory(&self) -> Option<Bytes> {
-        self.touch.filter(|&size| size > Bytes::ZERO)
-    }
-
-    /// Returns the number of steps that change the guest's memory, before [`Args::end`].
-    fn resize_count(&self) -> u32 {
-        if self.replug { 3 } else { 1 + u32::from(self.unplug) }
     }
 
     fn change_memory(&self, vm: &mut Vm, progress: &Display) -> Result<Vec<Row>> {

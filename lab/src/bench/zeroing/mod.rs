@@ -7,7 +7,7 @@
 //! - `load/SIZES/SIZE/Ncpus`: requests of mixed sizes or for single frames, with mixed lifetimes,
 //!   are made while free memory is reported to the host. An oracle knows which frames the host has
 //!   zeroed, and checks each answer.
-//! - `guest/SIZE/PAGES`: as `touch`, in the reference guest under QEMU.
+//! - `guest`, with the same parts as `touch`: the same in the reference guest under QEMU.
 //! - `published/256M/thp`: the figures published with a patch series for Linux. They are of another
 //!   machine, and this bench does not measure them.
 //!
@@ -36,6 +36,7 @@ mod args;
 mod goals;
 mod guest;
 mod load;
+mod names;
 mod oracle;
 mod published;
 #[cfg(feature = "report")]
@@ -47,22 +48,16 @@ mod touch;
 
 pub(super) use args::Args;
 
-use super::record::{self, Metric, RanOn, Record, Sample};
+use super::record::{self, RanOn, Record, Sample};
 use super::results;
 use crate::hosted::HostPages;
 use crate::{progress, size};
 use anyhow::{Context, Result};
 use args::Case;
-use hotmem::Bytes;
 use indicatif::ProgressBar;
 use load::{Load, Sizes};
+use names::{NAME, TIME, case};
 use subject::Subject;
-
-/// The name of the bench in its records.
-const NAME: &str = "zeroing";
-
-/// The CPU time for allocating all frames and writing a word of each.
-const TIME: Metric = ("cpu_time", "s");
 
 pub(super) fn run(args: &Args) -> Result<()> {
     let measure = |sample: &mut Sample| measure(args, sample);
@@ -87,15 +82,6 @@ fn measure(args: &Args, sample: &mut Sample) -> Result<()> {
     published::record(sample);
     progress.finish_and_clear();
     Ok(())
-}
-
-/// Returns the name of the case with this size and these pages of the host.
-fn case(kind: &str, size: Bytes, pages: HostPages) -> String {
-    let pages = match pages {
-        HostPages::Small => "4k",
-        HostPages::Huge => "thp",
-    };
-    format!("{kind}/{}/{pages}", size::short(size))
 }
 
 /// Measures touching memory of this process, by all subjects in turn.
