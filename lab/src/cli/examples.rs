@@ -17,10 +17,10 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("lsmem", &["lsmem --movable 64G --all", "lsmem --json"]),
     ("xen", &["xen --batch 32 --size 16M", "xen --xpti off --json"]),
     ("drmgr", &["drmgr -c mem -a -q 1000", "drmgr -c mem -r -s 0x80000010 --json"]),
+    ("daxctl list", &["daxctl list --device 1G --device 512M --human"]),
     (
-        "daxctl",
+        "daxctl reconfigure-device",
         &[
-            "daxctl list --device 1G --device 512M --human",
             "daxctl reconfigure-device --mode=system-ram dax0.0",
             "daxctl reconfigure-device --mode=devdax --force all --system-ram --touch 8M",
         ],

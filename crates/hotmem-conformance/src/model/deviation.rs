@@ -213,7 +213,8 @@ deviations! {
 pub enum Behaviour {
     /// A memory device answers its first requests by BUSY.
     BusyAtFirst,
-    /// A device refuses to run without one of its features.
+    /// A device refuses to run without one of its features, except for those of a balloon that concern
+    /// the contents of memory.
     NeedsAllFeatures,
     /// A balloon offers only reports of free pages, on the queue that the specification lists.
     OnlyReports,

@@ -20,6 +20,8 @@ use std::ops::Range;
 
 /// The feature `VIRTIO_BALLOON_F_PAGE_POISON`.
 const POISON: u64 = 1 << 4;
+/// The feature `DEVICE_INIT_ON_INFLATE`, which is proposed for the specification.
+const INIT_ON_INFLATE: u64 = 1 << 7;
 /// The feature `VIRTIO_BALLOON_F_PAGE_REPORTING`, and its queue.
 const PAGE_REPORTING: u64 = 1 << 5;
 const REPORTS: usize = 4;
@@ -254,7 +256,7 @@ impl Model {
 
     /// Returns whether the device refuses to run with the accepted features.
     fn needs_more_features(&self) -> bool {
-        let all = self.offered() & !POISON;
+        let all = self.offered() & !(POISON | INIT_ON_INFLATE);
         self.behaviour == Some(Behaviour::NeedsAllFeatures) && self.accepted & all != all
     }
 

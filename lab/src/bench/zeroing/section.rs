@@ -51,7 +51,7 @@ pub(crate) const SECTION: Section = Section {
             .quick("zeroing --cases touch --runs 2", 10),
         step("zeroing-guest")
             .needs(Requirement::Guest(Architecture::X86_64))
-            .standard("zeroing --cases guest --boots 3", 200),
+            .standard("zeroing --cases guest --boots 1", 70),
     ],
     rows: &[
         TOUCH.of("touch/*/*", "memory of this process touched that was reported ({})"),

@@ -2,6 +2,7 @@ use super::oracle::Counts;
 use super::*;
 use crate::bench::parsed;
 use goals::{ANSWERED, BACKED_AGAIN, WHOLE_PAGEBLOCKS};
+use hotmem::Bytes;
 
 #[test]
 fn each_subject_touches_zero_memory_and_has_all_figures() {
