@@ -99,7 +99,8 @@ impl<'f, P: Platform> HotplugMemory<'f, P> {
 
     /// Says that blocks are zero when the device has plugged them, so that an engine that [keeps
     /// zero marks](Frames::keep_zero_marks) need not zero them again. The specification leaves
-    /// their contents undefined (5.15.6.1); those of QEMU's device are zero. Memory that was
+    /// their contents undefined (5.15.6.1); those of QEMU's device are zero, unless
+    /// something wrote to them while they were unplugged. Memory that was
     /// plugged before the driver asked for it is not known to be zero. A false promise breaks that of
     /// `keep_zero_marks`.
     #[must_use]

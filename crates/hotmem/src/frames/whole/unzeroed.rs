@@ -58,7 +58,12 @@ impl<P: Platform> CallContext<'_, P> {
     fn alloc_unzeroed(&self, block: Block<'_>) -> bool {
         let is_wanted =
             self.frames.keeps_zero_marks() && unzeroed(block.section()) & block.mask() != 0;
-        if !is_wanted || self.claim_all(block.section(), block.mask()).is_none() {
+        if !is_wanted {
+            return false;
+        }
+        // A claim may find a pageblock that it must put back, or divide around poison.
+        self.start_hiding();
+        if self.claim_all(block.section(), block.mask()).is_none() {
             return false;
         }
         self.hand_out(block);
