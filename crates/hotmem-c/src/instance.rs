@@ -170,7 +170,7 @@ impl Instance {
     /// Takes access to the configuration, and creates the configuration at the first call.
     fn booting(&'static self) -> Result<ExclusiveRef<'static, Control>, Error> {
         let new_control = || Control::Booting(Booting::default());
-        match self.control.write(new_control, |_| Ok(())) {
+        match self.control.write(|place| place.write(new_control()), |_| Ok(())) {
             Ok(()) | Err(Error(HOTMEM_EALREADY)) => self.control.take(),
             Err(error) => Err(error),
         }

@@ -88,21 +88,21 @@ impl<T> Slot<T> {
         Ok(unsafe { &*pointer })
     }
 
-    /// Makes an object with `make`, writes it to an empty slot and passes it to `start`. If `start`
-    /// fails, the object is dropped, and the slot stays empty.
+    /// Writes an object to an empty slot by `make`, which returns its argument, and passes the object to
+    /// `start`. If `start` fails, the object is dropped, and the slot stays empty. `make` gets the place of
+    /// the object, because a kernel's stack may be smaller than the object.
     pub(crate) fn write(
         &self,
-        make: impl FnOnce() -> T,
+        make: impl for<'a> FnOnce(&'a mut MaybeUninit<T>) -> &'a mut T,
         start: impl FnOnce(&mut T) -> Result<(), Error>,
     ) -> Result<(), Error> {
         let _hold = self.hold_empty()?;
-        let value = self.value.get().cast::<T>();
+        let value = self.value.get();
         // SAFETY: `_hold` gives this call the only access to `value`, and the slot is empty.
-        unsafe { value.write(make()) };
-        // SAFETY: the object was just written, and only this call has access to it.
-        start(unsafe { &mut *value }).inspect_err(|_| {
-            // SAFETY: the object was written, and nothing uses it any more: the slot stays empty.
-            unsafe { value.drop_in_place() }
+        let place = unsafe { &mut *value };
+        start(make(place)).inspect_err(|_| {
+            // SAFETY: `make` has written the object, and nothing uses it any more: the slot stays empty.
+            unsafe { (*value).assume_init_drop() }
         })?;
         self.seal(FIRST_MARK);
         Ok(())

@@ -31,10 +31,11 @@ use crate::virtio_mem::{
     HOTMEM_STEP_AGAIN, HOTMEM_STEP_IDLE, HOTMEM_STEP_SEND, HOTMEM_STEP_WAIT, nanoseconds,
 };
 use ::hotmem::report::ReporterSettings;
-use ::hotmem::{Bytes, Migration};
+use ::hotmem::{Bytes, Frames, Migration};
+use core::mem::MaybeUninit;
 use core::time::Duration;
 use hotmem_virtio::balloon::{
-    Action, Answer, Driver, EngineMemory, Features, Memory, Queue, Status, Step,
+    Action, Answer, Driver, EngineMemory, Features, Memory, Queue, RawConfig, Status, Step,
 };
 use message::{queue_number, write_message};
 
@@ -47,6 +48,29 @@ struct Device {
 
 const _: () = assert!(size_of::<Slot<Device>>() <= HOTMEM_BALLOON_SIZE);
 const _: () = assert!(align_of::<Slot<Device>>() <= align_of::<hotmem_balloon>());
+
+impl Device {
+    /// Makes a device in its place, field by field, because all of it together would need more than 4 KiB
+    /// of stack.
+    fn new_in<'p>(
+        place: &'p mut MaybeUninit<Device>,
+        frames: &'static Frames<CPlatform>,
+        features: Features,
+        options: hotmem_balloon_options,
+        config: &RawConfig,
+    ) -> &'p mut Device {
+        let device = place.as_mut_ptr();
+        // SAFETY: the pointers lead to the fields of `place`.
+        unsafe {
+            (&raw mut (*device).features).write(features);
+            (&raw mut (*device).options).write(options);
+            (&raw mut (*device).driver).write(options.driver(features, config));
+            (&raw mut (*device).memory).write(EngineMemory::new(frames, options.min_free_frames));
+        }
+        // SAFETY: all fields were written.
+        unsafe { place.assume_init_mut() }
+    }
+}
 
 /// Returns the slot of the driver at `b`.
 ///
@@ -105,11 +129,10 @@ pub unsafe extern "C" fn hotmem_balloon_init(
         } else {
             ReporterSettings::default()
         };
-        let make = || {
-            let memory = EngineMemory::new(frames, options.min_free_frames);
-            Device { features, options, driver: options.driver(features, &config), memory }
-        };
-        slot.write(make, |device| Ok(device.memory.report(features, options.poison(), settings)?))
+        slot.write(
+            |place| Device::new_in(place, frames, features, options, &config),
+            |device| Ok(device.memory.report(features, options.poison(), settings)?),
+        )
     };
     code(init())
 }

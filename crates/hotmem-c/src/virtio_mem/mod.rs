@@ -101,7 +101,8 @@ pub unsafe extern "C" fn hotmem_virtio_mem_init(
         let driver = new_driver(&config, features)?;
         let memory = HotplugMemory::new(online_type, budget);
         let withdrawal = Withdrawal::NotBegun;
-        slot.write(|| Device { instance, features, driver, memory, withdrawal }, |_| Ok(()))
+        let device = Device { instance, features, driver, memory, withdrawal };
+        slot.write(|place| place.write(device), |_| Ok(()))
     };
     code(init())
 }
