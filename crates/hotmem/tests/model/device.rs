@@ -6,7 +6,7 @@ use crate::model_request::ModelRequest;
 use hotmem::{AddError, AllocError, OnlineType, PfnRange, RangeError, RangeErrorKind};
 use hotmem_testkit::RawHotplugCalls as _;
 use hotmem_testkit::forwarding::with_kernel;
-use hotmem_testkit::{PAGEBLOCK, SECTION, range};
+use hotmem_testkit::{PAGEBLOCK, SECTION, numbers, range};
 
 impl Machine<'_> {
     pub(crate) fn reconfigure(&mut self) {
@@ -129,9 +129,12 @@ impl Model<'_> {
         }
         let frames = self.frames_for_descriptors(requested);
         let request = ModelRequest::frames(frames);
-        // The frames need not be contiguous.
-        let free = (0..SIZE).filter(|&frame| self.is_free_for(frame, &ModelRequest::frames(1)));
-        if frames > free.count() as u64 {
+        // The frames need not be contiguous, and an allocation recalls what requests have parked.
+        let one = ModelRequest::frames(1);
+        let free = (0..SIZE).filter(|&frame| self.is_free_for(frame, &one));
+        let parked = self.frames.parked_ranges().flat_map(numbers);
+        let recallable = parked.filter(|&frame| self.is_free_if_recalled(frame));
+        if frames > (free.count() + recallable.count()) as u64 {
             let is_reporting = self.is_reported_memory_needed(&request);
             let error = if is_reporting { AllocError::Busy } else { AllocError::OutOfMemory };
             return Some(AddError::NoTables { frames, error });

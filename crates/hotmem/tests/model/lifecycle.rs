@@ -195,7 +195,7 @@ impl<'f> Machine<'f> {
         let taken_before = model.table_frames_taken;
         let is_committed = model.rng.u8(..4) != 0;
         // Every second pageblock begins an addition that is zero.
-        let is_zero = !device && requested.start().number() / PAGEBLOCK % 2 == 0;
+        let is_zero = !device && model.rng.bool();
         let descriptors = if device { 0 } else { model.frames_for_descriptors(requested) };
         model.tables_needed = tables.len() as u64 - descriptors;
         model.trace(|| format!("added {requested:?}: {is_committed}, as device memory: {device}"));

@@ -63,6 +63,12 @@ impl Model<'_> {
             }
     }
 
+    /// Returns whether a frame that a request has parked is free kernel memory once it is recalled.
+    pub(crate) fn is_free_if_recalled(&self, frame: u64) -> bool {
+        let block = &self.blocks[(frame / PAGEBLOCK) as usize];
+        block.online && !block.movable && self.frame_states[frame as usize] == FrameState::Free
+    }
+
     /// Returns the node and zone that must serve a request that names a node: the first ones, in
     /// the order of preference, that have the memory.
     pub(crate) fn first_choice(&self, request: &ModelRequest) -> Option<(NodeId, Zone)> {

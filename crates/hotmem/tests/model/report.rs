@@ -6,7 +6,7 @@ use hotmem::geometry::FRAME_SIZE;
 use hotmem::report::{
     Batch, MAX_BATCH, Reporter, ReporterError, ReporterSettings, Statistics, Step, Unanswered,
 };
-use hotmem::{Bytes, Contents, PfnRange, RangeError, RangeErrorKind};
+use hotmem::{Bytes, Contents, MAX_PINS, PfnRange, RangeError, RangeErrorKind};
 use hotmem_testkit::{Cpus, PAGEBLOCK, SECTION, numbers};
 use std::time::Duration;
 
@@ -155,6 +155,11 @@ impl<'f> Machine<'f> {
             }
             Err(RangeError { range: named, kind: RangeErrorKind::Isolated })
                 if is_blocked_by(named, false) =>
+            {
+                assert!(pinned.is_empty())
+            }
+            Err(RangeError { range: named, kind: RangeErrorKind::TooMany(MAX_PINS) })
+                if pins.len() >= MAX_PINS && named == requested =>
             {
                 assert!(pinned.is_empty())
             }
