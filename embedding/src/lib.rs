@@ -53,6 +53,16 @@ impl<E: fmt::Display> From<E> for PrintedError {
     }
 }
 
+unsafe extern "C" {
+    static image_start: u8;
+    static image_end: u8;
+}
+
+/// Returns the physical addresses of the image.
+fn image() -> Range<u64> {
+    (&raw const image_start).addr() as u64..(&raw const image_end).addr() as u64
+}
+
 /// Returns the virtual address of a physical address in the direct map.
 pub fn direct_map(phys_addr: u64) -> *mut u8 {
     core::ptr::with_exposed_provenance_mut((DIRECT_MAP + phys_addr) as usize)

@@ -7,11 +7,12 @@ use std::path::Path;
 use std::{fs, io};
 
 /// The sources of public items, in the order of the header.
-const SOURCES: [&str; 10] = [
+const SOURCES: [&str; 11] = [
     "error",
     "diagnose",
     "hooks",
     "instance",
+    "request",
     "frames",
     "zeroed",
     "control",

@@ -23,6 +23,7 @@ mod instance;
 mod panic;
 mod platform;
 mod poison;
+mod request;
 mod slot;
 mod virtio_mem;
 mod zeroed;
@@ -53,9 +54,8 @@ pub use error::{
     HOTMEM_ERANGE, HOTMEM_EXDEV,
 };
 pub use frames::{
-    HOTMEM_AT, HOTMEM_AVOIDING, HOTMEM_MOVABLE, HOTMEM_NEAR, HOTMEM_ONLY, hotmem_alloc,
-    hotmem_alloc_frame, hotmem_alloc_frame_unchecked, hotmem_counts, hotmem_free,
-    hotmem_free_frame, hotmem_free_frame_unchecked, hotmem_get_counts, hotmem_request,
+    hotmem_alloc, hotmem_alloc_frame, hotmem_alloc_frame_unchecked, hotmem_counts, hotmem_free,
+    hotmem_free_frame, hotmem_free_frame_unchecked, hotmem_get_counts,
 };
 pub use hooks::{
     HOTMEM_MIGRATE_FREED, HOTMEM_MIGRATE_MOVED, HOTMEM_MIGRATE_RETRY, HOTMEM_MIGRATE_UNMOVABLE,
@@ -68,6 +68,9 @@ pub use instance::{
 };
 pub use poison::{
     HOTMEM_POISONED_IN_USE, HOTMEM_POISONED_QUARANTINED, hotmem_next_poisoned, hotmem_poison,
+};
+pub use request::{
+    HOTMEM_AT, HOTMEM_AVOIDING, HOTMEM_MOVABLE, HOTMEM_NEAR, HOTMEM_ONLY, hotmem_request,
 };
 pub use virtio_mem::{
     HOTMEM_STEP_AGAIN, HOTMEM_STEP_IDLE, HOTMEM_STEP_SEND, HOTMEM_STEP_WAIT,

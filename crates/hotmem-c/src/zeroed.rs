@@ -1,9 +1,10 @@
 //! Allocates and frees frames that are known to be zero.
 
 use crate::error::{Error, HOTMEM_EFAULT, HOTMEM_ENOENT, HOTMEM_ERANGE, code};
-use crate::frames::{frame_at_address, hotmem_request, request_at, with_retries};
+use crate::frames::{frame_at_address, with_retries};
 use crate::instance::{hotmem, instance};
 use crate::platform::CPlatform;
+use crate::request::{hotmem_request, request_at};
 use ::hotmem::{Allocation, Contents, Frames, Pfn, PfnRange};
 
 /// Keeps marks from now on of free memory that is known to be zero, because the kernel has freed it by

@@ -4,7 +4,6 @@
 //! ends the kernel.
 
 use core::arch::global_asm;
-use core::ops::Range;
 use hotmem_pgtable::aarch64::MAIR;
 
 /// A page of data as `hotmem-pgtable` writes it: inner shareable, accessed, not global, writable, never
@@ -20,16 +19,6 @@ const TABLE: u64 = 3;
 const TRANSLATION: u64 = 0xb510_3510;
 /// The system control: the bits that are always 1, the caches, the MMU. (Arm ARM, D19.2.118)
 const CONTROL: u64 = 0x30d0_180d;
-
-unsafe extern "C" {
-    static image_start: u8;
-    static image_end: u8;
-}
-
-/// Returns the physical addresses of the image.
-pub(crate) fn image() -> Range<u64> {
-    (&raw const image_start).addr() as u64..(&raw const image_end).addr() as u64
-}
 
 // While the MMU is off, all memory is Device memory, where no Rust code can run. QEMU puts the device
 // tree of an ELF image at the start of RAM.

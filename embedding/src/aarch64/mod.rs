@@ -85,7 +85,7 @@ pub(crate) fn read_loader_table(tree_address: u64) -> Result<Boot, PrintedError>
     tree.fill(blob, tree_address)?;
     let mut ranges = tree.ram.iter();
     let next = |_| ranges.next().map_or(0..0, |ram| ram.start..ram.start.saturating_add(ram.len));
-    let mut boot = Boot { ram: core::array::from_fn(next), image: entry::image(), dimm: 0..0 };
+    let mut boot = Boot { ram: core::array::from_fn(next), image: crate::image(), dimm: 0..0 };
     let last = boot.ram.iter_mut().max_by_key(|ram| ram.end);
     if let Some(last) = last.filter(|last| last.end >= BOOT_MAPPING.end + DIMM_SIZE) {
         let start = last.end - DIMM_SIZE;

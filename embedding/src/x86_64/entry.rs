@@ -4,17 +4,6 @@
 //! ends the kernel.
 
 use core::arch::global_asm;
-use core::ops::Range;
-
-unsafe extern "C" {
-    static image_start: u8;
-    static image_end: u8;
-}
-
-/// Returns the physical addresses of the image.
-pub(crate) fn image() -> Range<u64> {
-    (&raw const image_start).addr() as u64..(&raw const image_end).addr() as u64
-}
 
 // XEN_ELFNOTE_PHYS32_ENTRY: paging off, flat 32-bit segments, `start_info` in ebx, interrupts off.
 global_asm!(

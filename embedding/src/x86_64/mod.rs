@@ -72,7 +72,7 @@ pub(crate) fn read_loader_table(start_info: u64) -> Result<Boot, PrintedError> {
     let map = StartInfo::read(&BootMemory, start_info)?.memory_map(&BootMemory, &mut map)?;
     let mut ram = map.iter().filter(|entry| entry.kind == MemoryMapEntry::RAM);
     let next = |_| ram.next().map_or(0..0, |ram| ram.addr..ram.addr.saturating_add(ram.size));
-    Ok(Boot { ram: core::array::from_fn(next), image: entry::image(), dimm: DIMM })
+    Ok(Boot { ram: core::array::from_fn(next), image: crate::image(), dimm: DIMM })
 }
 
 /// Does nothing, because firmware has set up the devices.

@@ -172,7 +172,7 @@ impl<P: Platform> Frames<P> {
     }
 
     /// Returns whether the word from which this CPU has taken its last frames probably has a mark. A
-    /// wrong answer only loses what is known.
+    /// wrong "no" only loses what is known, and a wrong "yes" costs a look-up.
     #[inline(always)]
     fn last_word_has_mark(&self) -> bool {
         self.cpu_inlined().last_change.is_of_marked_word()

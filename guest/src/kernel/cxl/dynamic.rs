@@ -1,7 +1,7 @@
 //! Memory that a device offers in extents and asks back: it is RAM while the device lends it.
 
 use super::device::MemoryDevice;
-use super::error::CxlError;
+use super::error::{CxlError, from_reasons};
 use crate::arch::{Clock, LAYOUT};
 use crate::kernel::engine::{BUDGET, Engine};
 use crate::kernel::fatal::{give_up, must};
@@ -283,7 +283,8 @@ impl DynamicMemory {
                         "CXL: the device lists {extent:x?}, which is not accepted"
                     ));
                 }
-                listed += extent.len;
+                // A device may list an extent twice.
+                listed = u64::saturating_add(listed, extent.len);
                 first += 1;
             }
             if first >= page.total || page.extents().next().is_none() {
@@ -350,16 +351,13 @@ impl fmt::Display for Obstacle {
     }
 }
 
-macro_rules! from {
-    ($($variant:ident($error:ty)),*) => {
-        $(impl From<$error> for DynamicError {
-            fn from(error: $error) -> Self {
-                DynamicError::$variant(error)
-            }
-        })*
-    };
-}
-from!(Device(DeviceError), Mailbox(MailboxError), Answer(AnswerError), Capacity(CapacityError));
+from_reasons!(
+    DynamicError:
+    Device(DeviceError),
+    Mailbox(MailboxError),
+    Answer(AnswerError),
+    Capacity(CapacityError)
+);
 
 impl fmt::Display for DynamicError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -42,16 +42,20 @@ pub(crate) enum CxlError {
     Bind(BindError),
 }
 
-macro_rules! from {
-    ($($variant:ident($error:ty)),*) => {
-        $(impl From<$error> for CxlError {
-            fn from(error: $error) -> Self {
-                CxlError::$variant(error)
+/// Implements `From` for the variants of an error that have a reason.
+macro_rules! from_reasons {
+    ($error:ident: $($variant:ident($reason:ty)),*) => {
+        $(impl From<$reason> for $error {
+            fn from(reason: $reason) -> Self {
+                $error::$variant(reason)
             }
         })*
     };
 }
-from!(
+pub(super) use from_reasons;
+
+from_reasons!(
+    CxlError:
     Config(ConfigError),
     Device(DeviceError),
     Decoder(DecoderError),
