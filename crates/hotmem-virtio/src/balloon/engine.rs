@@ -305,7 +305,7 @@ impl<P: Platform> Memory for EngineMemory<'_, P> {
         self.needed_frames = self.needed_frames.saturating_sub(frames.len() as u64);
         for range in frames.ranges() {
             // `deflate` has chosen frames of the balloon.
-            self.balloon.free_zeroed(range).or_record_violation();
+            self.balloon.free_as_promised(range).or_record_violation();
         }
         if self.balloon.highest_in(self.range_to_remove, 1).is_none() {
             self.range_to_remove = PfnRange::EMPTY;

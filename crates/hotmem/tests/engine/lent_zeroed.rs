@@ -44,13 +44,13 @@ fn a_pageblock_that_is_promised_to_be_zero_is_zero_until_it_is_used() {
     with_lender(|frames, _, lent| {
         let block = lent.allocate(ONE_BLOCK, &[]).unwrap();
         lent.mark_zeroed(block).unwrap();
-        lent.free_zeroed(block).unwrap();
+        lent.free_as_promised(block).unwrap();
         assert_eq!(lent.frames(), 0);
         assert!(is_zero(frames, block));
         assert!(!is_zero(frames, block), "it was used");
         // The promise was for one return.
         lent.allocate(ONE_BLOCK.at(block.start()), &[]).unwrap();
-        lent.free_zeroed(block).unwrap();
+        lent.free_as_promised(block).unwrap();
         assert!(!is_zero(frames, block));
     });
 }
@@ -62,12 +62,12 @@ fn parts_of_pageblocks_are_not_known_to_be_zero() {
         let (low, high) = halves(block);
         lent.mark_zeroed(low).unwrap();
         lent.mark_zeroed(high).unwrap();
-        lent.free_zeroed(block).unwrap();
+        lent.free_as_promised(block).unwrap();
         assert!(!is_zero(frames, block), "nobody has promised the whole pageblock");
         lent.allocate(ONE_BLOCK.at(block.start()), &[]).unwrap();
         lent.mark_zeroed(block).unwrap();
-        lent.free_zeroed(low).unwrap();
-        lent.free_zeroed(high).unwrap();
+        lent.free_as_promised(low).unwrap();
+        lent.free_as_promised(high).unwrap();
         assert!(!is_zero(frames, block), "it was freed in two parts");
     });
 }
@@ -78,14 +78,14 @@ fn a_promise_ends_when_a_part_of_the_pageblock_is_freed() {
         let block = lent.allocate(ONE_BLOCK, &[]).unwrap();
         lent.mark_zeroed(block).unwrap();
         let (low, high) = halves(block);
-        lent.free_zeroed(low).unwrap();
+        lent.free_as_promised(low).unwrap();
         // The kernel uses the part, and the lender gets it again, so that it has the whole
         // pageblock.
         let low_again = AllocRequest::frames(low.frames()).at(low.start());
         drop(frames.alloc(low_again).unwrap());
         lent.allocate(low_again, &[]).unwrap();
         assert_eq!(lent.frames_in(block), block.frames());
-        lent.free_zeroed(block).unwrap();
+        lent.free_as_promised(block).unwrap();
         assert!(!is_zero(frames, low));
         assert!(!is_zero(frames, high));
     });
@@ -100,7 +100,7 @@ fn promised_pageblocks_are_zero_in_whatever_order_they_come_back() {
             lent.mark_zeroed(block).unwrap();
         }
         for index in [5, 0, 3, 1, 4, 2] {
-            lent.free_zeroed(blocks[index]).unwrap();
+            lent.free_as_promised(blocks[index]).unwrap();
         }
         for (index, &block) in blocks.iter().enumerate() {
             assert_eq!(is_zero(frames, block), index < 4, "{index}");
@@ -118,7 +118,7 @@ fn promises_are_believed_only_by_who_asks_for_it_and_their_record_is_freed() {
         assert!(!is_zero(frames, block));
         assert_eq!(frames.counts().free, free);
         lent.allocate(ONE_BLOCK.at(block.start()), &[]).unwrap();
-        lent.free_zeroed(block).unwrap();
+        lent.free_as_promised(block).unwrap();
         assert!(!is_zero(frames, block), "the promise was forgotten");
     });
 }
@@ -133,10 +133,10 @@ fn promises_of_memory_that_is_not_lent_are_refused() {
         {
             let error = Err(RangeError { range: refused, kind });
             assert_eq!(lent.mark_zeroed(refused), error);
-            assert_eq!(lent.free_zeroed(refused), error);
+            assert_eq!(lent.free_as_promised(refused), error);
         }
         assert_eq!(lent.frames(), PAGEBLOCK);
-        lent.free_zeroed(block).unwrap();
+        lent.free_as_promised(block).unwrap();
     });
 }
 
@@ -148,7 +148,7 @@ fn nothing_is_recorded_unless_marks_are_kept() {
     let block = lent.allocate(ONE_BLOCK, &[]).unwrap();
     lent.mark_zeroed(block).unwrap();
     hotmem_testkit::keep_zero_marks(&frames);
-    lent.free_zeroed(block).unwrap();
+    lent.free_as_promised(block).unwrap();
     assert!(!is_zero(&frames, block));
 }
 
@@ -161,7 +161,7 @@ fn without_memory_for_the_record_promises_are_forgotten() {
             all.push(one);
         }
         lent.mark_zeroed(block).unwrap();
-        lent.free_zeroed(block).unwrap();
+        lent.free_as_promised(block).unwrap();
         assert!(!is_zero(frames, block));
         all.into_iter().for_each(|one| frames.free_range(one).unwrap());
     });
@@ -178,7 +178,7 @@ fn the_record_of_promises_can_be_moved() {
         let before = moved(lent);
         blocks.iter().for_each(|&block| lent.mark_zeroed(block).unwrap());
         assert!(moved(lent) > before);
-        blocks.iter().for_each(|&block| lent.free_zeroed(block).unwrap());
+        blocks.iter().for_each(|&block| lent.free_as_promised(block).unwrap());
         assert!(blocks.iter().all(|&block| is_zero(frames, block)));
     });
 }
@@ -225,7 +225,7 @@ fn what_is_said_to_be_zero_is_zero() {
                     2 => promise(memory, lent, range(0, rng.u64(..FRAMES))),
                     3 => {
                         if let Some(run) = lent.highest_in(range(0, rng.u64(..FRAMES)), len) {
-                            lent.free_zeroed(run).unwrap();
+                            lent.free_as_promised(run).unwrap();
                         }
                     }
                     4 => used.extend(allocate(frames, memory, len).map(|(range, _)| range)),
@@ -235,14 +235,14 @@ fn what_is_said_to_be_zero_is_zero() {
             }
             promise(memory, lent, range(0, FRAMES));
             while let Some(run) = lent.highest_in(PfnRange::ALL, u64::MAX) {
-                lent.free_zeroed(run).unwrap();
+                lent.free_as_promised(run).unwrap();
             }
             used.into_iter().for_each(|range| frames.free_range(range).unwrap());
             // At least one pageblock is promised at the end.
             let block = lent.allocate(ONE_BLOCK, &[]).unwrap();
             numbers(block).for_each(|n| memory.word(n).store(0, Relaxed));
             lent.mark_zeroed(block).unwrap();
-            lent.free_zeroed(block).unwrap();
+            lent.free_as_promised(block).unwrap();
             let all = std::iter::from_fn(|| allocate(frames, memory, PAGEBLOCK));
             assert!(all.map(|(_, zeroed)| zeroed).sum::<u64>() >= PAGEBLOCK);
         });

@@ -140,7 +140,7 @@ impl<'f, P: Platform> LentMemory<'f, P> {
     ///
     /// # Errors
     /// [`RangeError`] if a frame is not lent; nothing has changed then.
-    pub fn free_zeroed(&mut self, range: PfnRange) -> Result<(), RangeError> {
+    pub fn free_as_promised(&mut self, range: PfnRange) -> Result<(), RangeError> {
         self.free_as(range, true)
     }
 
