@@ -17,7 +17,6 @@ kernel!(main);
 
 static FRAMES: Frames<OneCpu> = Frames::new(OneCpu);
 
-const GIB: u64 = 1 << 30;
 /// The number of page faults of a process.
 const FAULTS: usize = 1000;
 
@@ -26,7 +25,7 @@ static PAGES: Mutex<[PfnRange; FAULTS]> = Mutex::new([PfnRange::EMPTY; FAULTS]);
 
 fn main(boot: &Boot) -> Result<(), PrintedError> {
     let ram = boot.mapped_ram().map(BootRange::from);
-    let reserved = [(0..1 << 20).into(), boot.image.clone().into()];
+    let reserved = boot.in_use().map(BootRange::from);
     let map = BootMap { reserved: &reserved, ..BootMap::from(&ram) };
     let mapping = KernelMapping::take_over_boot_tables()?;
     // SAFETY: the boot code has mapped all RAM of the boot map. Of this RAM only the image is in
@@ -38,7 +37,10 @@ fn main(boot: &Boot) -> Result<(), PrintedError> {
 
     // SAFETY: this kernel trusts its host.
     unsafe { FRAMES.keep_zero_marks() };
-    let dimm = (16 * GIB..17 * GIB).try_into()?;
+    if boot.dimm.is_empty() {
+        return Err("the machine has no DIMM".into());
+    }
+    let dimm = boot.dimm.clone().try_into()?;
     hotplug.announce(dimm)?;
     // QEMU's DIMMs are zero. Without this knowledge, call `hotplug.add`.
     let addition = hotplug.prepare_add(dimm)?;

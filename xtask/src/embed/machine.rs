@@ -23,7 +23,7 @@ pub(super) struct Machine {
     /// The sizes of the RAM on which every step boots: less than the boot code maps, more, and so much
     /// that some lies above 4 GiB. The first steps need 192 MiB.
     ram_sizes: &'static [&'static str],
-    /// The sizes for the step with a DIMM, if they differ.
+    /// The sizes for the steps with a DIMM, if they differ.
     ram_sizes_with_dimm: Option<&'static [&'static str]>,
 }
 
@@ -57,6 +57,8 @@ const ALL_MACHINES: &str = "-nodefaults -no-user-config -display none -no-reboot
      -object memory-backend-ram,id=vmem,size=2G,reserve=off \
      -device virtio-mem-pci,id=vmem0,memdev=vmem,requested-size=1G \
      -device virtio-balloon-pci,free-page-reporting=on,deflate-on-oom=on";
+/// The steps that add the machine's DIMM.
+const STEPS_WITH_DIMM: [&str; 2] = ["step_4_mapping", "step_7_zero_pages"];
 /// A size of RAM for the steps that add no memory between 128 and 192 MiB.
 const LITTLE_RAM: &str = "64M";
 /// QEMU's exit status after a kernel has reported success.
@@ -74,7 +76,7 @@ impl Machine {
 
     /// Returns the sizes of the RAM on which a step boots.
     pub(super) fn ram_sizes(&self, name: &str) -> impl Iterator<Item = &'static str> {
-        let with_dimm = self.ram_sizes_with_dimm.filter(|_| name == "step_4_mapping");
+        let with_dimm = self.ram_sizes_with_dimm.filter(|_| STEPS_WITH_DIMM.contains(&name));
         let maps_memory = *name >= *"step_4" && with_dimm.is_none();
         let sizes = with_dimm.unwrap_or(self.ram_sizes).iter().copied();
         sizes.chain(maps_memory.then_some(LITTLE_RAM))
