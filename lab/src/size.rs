@@ -34,14 +34,15 @@ pub fn short(size: Bytes) -> String {
     text.strip_suffix("iB").or(text.strip_suffix('B')).unwrap_or(&text).to_owned()
 }
 
-/// Returns a size with one decimal in the largest unit that is not larger than the size, such as
-/// `60.2 GiB`.
+/// Returns a size in the largest unit that is not larger than the size, such as `60.2G`. It has one
+/// decimal, unless it is a whole number of that unit.
 #[must_use]
 pub fn approximate(size: Bytes) -> String {
-    let units = [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];
+    let units = [(40, "T"), (30, "G"), (20, "M"), (10, "K")];
     let unit = units.into_iter().find(|&(shift, _)| size.0 >> shift != 0);
-    let Some((shift, unit)) = unit else { return format!("{} B", size.0) };
-    format!("{:.1} {unit}", size.0 as f64 / (1_u64 << shift) as f64)
+    let Some((shift, unit)) = unit else { return size.0.to_string() };
+    let decimals = usize::from(!size.0.is_multiple_of(1 << shift));
+    format!("{:.decimals$}{unit}", size.0 as f64 / (1_u64 << shift) as f64)
 }
 
 #[cfg(test)]
@@ -67,7 +68,7 @@ mod tests {
     #[test]
     fn approximate_rounds_a_size_to_one_decimal() {
         let sizes = [Bytes(512), Bytes::mib(1536), Bytes::gib(4096), Bytes(64_616_979_339)];
-        assert_eq!(sizes.map(approximate), ["512 B", "1.5 GiB", "4.0 TiB", "60.2 GiB"]);
+        assert_eq!(sizes.map(approximate), ["512", "1.5G", "4T", "60.2G"]);
     }
 
     #[test]

@@ -4,10 +4,10 @@ use super::record::{Metric, Record};
 use crate::out::OutputError;
 use crate::{
     linux::DESCRIPTOR,
-    table::{figures, table},
+    table::{Groups, figures},
 };
 
-const NOTE: &str = "Linux and the guest hotmem-64B write a descriptor of 64 bytes for each plugged \
+const NOTE: &str = "Linux and the guest hotmem-64B write a descriptor of 64 bytes for each plugged\n\
      frame. The guest hotmem writes none, so it does less work.";
 
 const LINUX: &str = "linux";
@@ -25,12 +25,17 @@ pub(super) fn print(
     metric: Metric,
     left_metric: Metric,
 ) -> Result<(), OutputError> {
-    let header = ["case", "guest", "written per frame", metric.0, "min", "max", "× hotmem", "left"];
-    let mut table = table(&header, 2);
-    for row in rows(records, metric, left_metric) {
-        table.add_row(row);
+    let header = ["guest", "written per frame", metric.0, "min", "max", "× hotmem", "left"];
+    let mut groups = Groups::new(&header, 1);
+    let mut last_case = String::new();
+    for [case, cells @ ..] in rows(records, metric, left_metric) {
+        if case != last_case {
+            groups.begin(&case);
+            last_case = case;
+        }
+        groups.add_row(cells);
     }
-    say!("{table}\n{NOTE}")?;
+    say!("{groups}{NOTE}")?;
     Ok(())
 }
 

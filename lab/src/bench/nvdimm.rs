@@ -9,7 +9,7 @@ use crate::{
     progress,
     qemu::{Accel, Architecture, Config, Event, Vm, accel, host, image},
     size,
-    table::table,
+    table::Groups,
 };
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
@@ -259,9 +259,9 @@ fn wait_for_bind(vm: &mut Vm) -> Result<Bind> {
 
 /// Prints the figures of the guests side by side.
 fn print_side_by_side(records: &[record::Record], args: &Args) -> Result<(), OutputError> {
-    let header = ["case", "metric", "hotmem", "linux", "linux / hotmem"];
-    let mut table = table(&header, 2);
+    let mut groups = Groups::new(&["metric", "hotmem", "linux", "linux / hotmem"], 1);
     for case in &args.cases {
+        groups.begin(case.name());
         for metric in [TIME, BIND_TIME, INSTRUCTIONS, BIND_INSTRUCTIONS] {
             let figure_of = |guest: &str| {
                 records.iter().find(|r| {
@@ -269,8 +269,7 @@ fn print_side_by_side(records: &[record::Record], args: &Args) -> Result<(), Out
                 })
             };
             if let (Some(hotmem), Some(linux)) = (figure_of("hotmem"), figure_of("linux")) {
-                table.add_row([
-                    case.name(),
+                groups.add_row([
                     metric.0.into(),
                     hotmem.show(hotmem.median),
                     linux.show(linux.median),
@@ -279,8 +278,8 @@ fn print_side_by_side(records: &[record::Record], args: &Args) -> Result<(), Out
             }
         }
     }
-    if table.row_count() > 0 {
-        say!("{table}")?;
+    if !groups.is_empty() {
+        say!("{groups}")?;
         say!(
             "Linux reports the time of writing descriptors to 1 ms, and of a whole bind to 10 ms."
         )?;

@@ -2,7 +2,7 @@
 
 use crate::out::OutputError;
 use crate::qemu::Accel;
-use crate::table::{figures, table, time};
+use crate::table::{Groups, figures, time};
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use std::{borrow::Cow, collections::BTreeMap, fmt, path::Path, time::Duration};
@@ -210,26 +210,40 @@ fn median(sorted: &[f64]) -> f64 {
     }
 }
 
-/// Prints the records as a table.
+/// Prints the records: for each case its metrics, with the subjects of a metric one below the other.
 ///
 /// # Errors
 /// Standard output cannot be written.
 pub fn print(records: &[Record]) -> Result<(), OutputError> {
-    let mut table = table(&["case", "subject", "on", "metric", "median", "min", "max", "runs"], 4);
-    for record in records {
-        table.add_row([
-            record.case.clone(),
-            record.subject.clone(),
-            record.ran_on.to_string(),
-            record.metric.to_string(),
-            record.show(record.median),
-            record.show(record.min),
-            record.show(record.max),
-            record.runs.to_string(),
-        ]);
+    let mut groups = Groups::new(&["metric", "subject", "median", "min", "max", "runs"], 2);
+    let case = |record: &Record| (record.case.clone(), record.ran_on);
+    let mut left: Vec<&Record> = records.iter().collect();
+    while let Some(&first) = left.first() {
+        let (in_case, others): (Vec<_>, _) = left.iter().partition(|r| case(r) == case(first));
+        left = others;
+        groups.begin(format!("{}, {}", first.case, first.ran_on));
+        print_case(&mut groups, in_case);
     }
-    say!("{table}")?;
-    Ok(())
+    crate::out::write(format_args!("{groups}"))
+}
+
+/// Adds the rows of the records of one case.
+fn print_case(groups: &mut Groups, mut left: Vec<&Record>) {
+    while let Some(&first) = left.first() {
+        let (of_metric, others): (Vec<_>, _) =
+            left.iter().partition(|r| (&r.metric, &r.unit) == (&first.metric, &first.unit));
+        left = others;
+        for record in of_metric {
+            groups.add_row([
+                record.metric.to_string(),
+                record.subject.clone(),
+                record.show(record.median),
+                record.show(record.min),
+                record.show(record.max),
+                record.runs.to_string(),
+            ]);
+        }
+    }
 }
 
 /// Writes the records to `path` as a JSON array.

@@ -139,10 +139,10 @@ mod tests {
         assert_eq!(
             lines,
             [
-                "has written to 1.0 MiB",
-                "has 1.0 GiB after 464 µs, requests: 1",
-                "the host requests 1.0 GiB of the device",
-                "has booted with 128.0 MiB, CPUs: 1"
+                "has written to 1M",
+                "has 1G after 464 µs, requests: 1",
+                "the host requests 1G of the device",
+                "has booted with 128M, CPUs: 1"
             ]
         );
     }

@@ -86,12 +86,12 @@ mod tests {
         state.resident_memory = Bytes::mib(64);
         let text = draw_to_text(&state, 70, HEIGHT);
         for part in [
-            "guest of 128.0 MiB, 1.5 s: plug 1GiB",
+            "guest of 128M, 1.5 s: plug 1GiB",
             "requested",
-            "1.1 GiB",
+            "1.1G",
             "on the host",
-            "64.0 MiB",
-            "0.250 s  the host requests 1.0 GiB of the device",
+            "64M",
+            "0.250 s  the host requests 1G of the device",
             "█",
         ] {
             assert!(text.contains(part), "no `{part}` in\n{text}");

@@ -108,7 +108,7 @@ mod tests {
         let (spanned, online, described_holes) = (8, 6, 2);
         let (queries, contiguous_answers) = (4, 3);
         let expected = Zone { name, spanned, online, described_holes, queries, contiguous_answers };
-        assert_eq!((zone, zone.to_string().as_str()), (expected, "kernel, 3 of 4"));
+        assert_eq!((zone, zone.to_string().as_str()), (expected, "kernel 3/4"));
     }
 
     #[test]

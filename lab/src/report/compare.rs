@@ -7,7 +7,7 @@ use super::{
     rows::{EQUAL_WITHIN, Lookup, spread},
     sections::SECTIONS,
 };
-use crate::{bench::record::Record, table::table};
+use crate::{bench::record::Record, table::Groups};
 use anyhow::Result;
 use std::fmt;
 
@@ -28,7 +28,8 @@ pub(super) fn print(
     new: &Records,
     external_figures: &ExternalFigures,
 ) -> Result<()> {
-    let mut changed = table(&["case", "subject", "metric", "", "was", "is", "now / then"], 4);
+    let mut changed = Groups::new(&["metric", "", "was", "is", "now / then"], 2);
+    let mut changes = 0;
     let (mut within, mut unknown, mut new_cases) = (0, 0, 0);
     for new_record in new.all() {
         let Some(old_record) = old.all().find(|record| record.has_same_key(new_record)) else {
@@ -39,9 +40,10 @@ pub(super) fn print(
             Change::WithinSpread => within += 1,
             Change::Unknown => unknown += 1,
             change => {
+                changes += 1;
+                let Record { bench, case, subject, .. } = new_record;
+                changed.begin(format!("{bench} {case}, {subject}"));
                 changed.add_row([
-                    format!("{} {}", new_record.bench, new_record.case),
-                    new_record.subject.clone(),
                     new_record.metric.to_string(),
                     change.to_string(),
                     spread(old_record),
@@ -52,13 +54,12 @@ pub(super) fn print(
         }
     }
     say!("{} then, {} now, on {}", old.date, new.date, new.machine.hardware())?;
-    if changed.row_count() > 0 {
+    if changes > 0 {
         say!("{changed}")?;
     }
     say!(
-        "{} figures changed beyond the spread, {within} did not; {unknown} have only one run, and \
-         {new_cases} have no old record",
-        changed.row_count()
+        "{changes} figures changed beyond the spread, {within} did not; {unknown} have only one run, and \
+         {new_cases} have no old record"
     )?;
     let (compared, outside) = changed_ratios(old, new, external_figures);
     for line in &outside {

@@ -83,6 +83,9 @@ pub struct Args {
     /// Show no live view of the memory in the terminal
     #[arg(long)]
     pub(super) plain: bool,
+    /// Print JSON (docs/command.md)
+    #[arg(long)]
+    pub(super) json: bool,
     #[command(flatten)]
     pub(super) machine: Machine,
 }

@@ -1,15 +1,18 @@
 //! `--balloon`: how much memory the host holds for the guest while the guest uses memory, frees it and
 //! reports it.
 
-use super::rows::{Row, StepTime};
+use super::{
+    outcome::Resident,
+    rows::{Row, StepTime},
+};
 use crate::{
     plot,
     qemu::{Balloon, Config, Event, Vm},
-    resident::{self, Sample, Sampler},
+    resident::{self, Sampler},
 };
 use anyhow::Result;
 use hotmem::Bytes;
-use std::{path::Path, thread, time::Duration, time::Instant};
+use std::{path::Path, thread, time::Duration};
 
 /// The time between two samples of the guest's resident memory.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(20);
@@ -41,10 +44,17 @@ pub(super) fn wait_until_reported(vm: &mut Vm) -> Result<Row> {
     Ok(Row { step: "give back", memory, time })
 }
 
-/// Plots the samples in the terminal, and as SVG if a file is named.
-pub(super) fn plot(samples: &[Sample], started: Instant, svg: Option<&Path>) -> Result<()> {
-    let series = resident::series(samples, started);
+/// Plots the memory that the host held in the terminal.
+pub(super) fn print_plot(resident: &Resident) -> Result<()> {
     say!("resident on the host, GiB")?;
-    crate::out::write(format_args!("{}", plot::text(&series, "GiB")))?;
-    svg.map_or(Ok(()), |path| plot::svg(&series, "resident on the host", "GiB", path))
+    Ok(crate::out::write(format_args!("{}", plot::text(&series(resident), "GiB")))?)
+}
+
+/// Plots the memory that the host held as SVG.
+pub(super) fn write_svg(resident: &Resident, path: &Path) -> Result<()> {
+    plot::svg(&series(resident), "resident on the host", "GiB", path)
+}
+
+fn series(resident: &Resident) -> plot::Series {
+    resident::series(&resident.samples, resident.started)
 }

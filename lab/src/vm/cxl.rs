@@ -2,13 +2,13 @@
 
 use super::{
     Args,
-    rows::{self, Row, StepTime},
+    outcome::Outcome,
+    rows::{Row, StepTime},
     touched::wait_until_touched,
 };
 use crate::{
     progress,
     qemu::{Architecture, Config, Cxl, Emulator, Vm},
-    table::time,
 };
 use anyhow::{Context, Result, bail};
 use hotmem::Bytes;
@@ -44,13 +44,16 @@ pub(super) fn run(plan: &Plan<'_>) -> Result<()> {
     vm.command("end")?;
     vm.finish()?;
     progress.finish_and_clear();
-    say!("guest of {boot_memory}, first line {} after QEMU's start", time(first_line))?;
-    rows::print(&rows, 0)?;
-    if plan.args.machine.counts_instructions() {
-        say!("in the guest, 1 ns is one instruction")?;
-    }
-    say!("the guest's own checks: PASS")?;
-    Ok(())
+    let outcome = Outcome {
+        boot_memory,
+        first_line,
+        remark: None,
+        rows,
+        resident: None,
+        metadata: None,
+        is_checked: true,
+    };
+    outcome.print(plan.args)
 }
 
 impl Plan<'_> {

@@ -3,7 +3,8 @@
 
 use super::{
     Args, balloon,
-    rows::{self, Row, StepTime},
+    outcome::{Outcome, Resident},
+    rows::{Row, StepTime},
     touched::wait_until_touched,
 };
 use crate::{
@@ -11,7 +12,7 @@ use crate::{
     progress,
     qemu::{Architecture, Config, Event, Vm},
     resident::Sampler,
-    table::time,
+    size,
 };
 use anyhow::Result;
 use std::time::Duration;
@@ -31,22 +32,20 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let (started, samples) = (vm.started(), sampler.map(Sampler::finish));
     vm.finish()?;
     progress.finish_and_clear();
-    let boot_memory = guests.boot_memory();
-    say!("guest of {boot_memory}, first line {} after QEMU's start", time(first_line))?;
-    say!(
-        "QEMU has no virtio-mem device on riscv64: the machine had {} more from the start, which the guest \
-         did not tell its engine of at boot",
-        args.plug
-    )?;
-    rows::print(&rows, args.limit)?;
-    if let Some(samples) = samples {
-        balloon::plot(&samples, started, args.svg.as_deref())?;
-    }
-    if args.machine.counts_instructions() {
-        say!("in the guest, 1 ns is one instruction")?;
-    }
-    say!("the guest's own checks: PASS")?;
-    Ok(())
+    let outcome = Outcome {
+        boot_memory: guests.boot_memory(),
+        first_line,
+        remark: Some(format!(
+            "QEMU has no virtio-mem device on riscv64: the machine had {} more from the start, which the \
+             guest did not tell its engine of at boot",
+            size::short(args.plug)
+        )),
+        rows,
+        resident: samples.map(|samples| Resident { started, samples }),
+        metadata: None,
+        is_checked: true,
+    };
+    outcome.print(args)
 }
 
 /// Returns the machine, whose guest takes the steps by itself and ends after them.

@@ -5,6 +5,7 @@ mod balloon;
 mod cxl;
 mod dimms;
 mod late_memory;
+mod outcome;
 mod pseries;
 mod rows;
 mod touched;
@@ -17,13 +18,12 @@ use crate::{
     progress,
     qemu::{Config, Vm},
     resident::Sampler,
-    size,
-    table::time,
 };
 use anyhow::{Result, bail};
 pub use args::{Arch, Args};
 use hotmem::Bytes;
 use indicatif::ProgressBar;
+use outcome::{Outcome, Resident};
 use rows::{Row, StepTime};
 use std::time::Duration;
 use touched::wait_until_touched;
@@ -58,7 +58,7 @@ pub fn run(args: &Args) -> Result<()> {
         None => args.config(&guests)?,
     };
     let mut vm = Vm::launch(args.vmm.launch(&config)?)?;
-    let display = Display::start(args.plain, progress, &mut vm);
+    let display = Display::start(args.plain || args.json, progress, &mut vm);
     let first_line = vm.first_line()?;
     match &dimms {
         Some(dimms) => dimms.wait_until_ready(&mut vm)?,
@@ -72,36 +72,21 @@ pub fn run(args: &Args) -> Result<()> {
     let started = vm.started();
     let samples = sampler.map(Sampler::finish);
     let metadata = match (&dimms, args.guest) {
-        (Some(dimms), _) => Some(dimms.end(vm)?),
-        (None, Guest::Hotmem | Guest::HotmemWithDescriptors) => Some(args.end(vm)?),
+        (Some(dimms), _) => dimms.end(vm)?,
+        (None, Guest::Hotmem | Guest::HotmemWithDescriptors) => args.end(vm)?,
         (None, Guest::Linux) => None,
     };
     display.finish();
-
-    let boot_memory = guests.boot_memory();
-    say!("guest of {boot_memory}, first line {} after the VMM's start", time(first_line))?;
-    rows::print(&rows, args.limit)?;
-    if let Some(samples) = samples {
-        balloon::plot(&samples, started, args.svg.as_deref())?;
-    }
-    if let Some(Some(written)) = metadata {
-        let plugs = rows
-            .iter()
-            .filter(|row| row.step.starts_with("plug") || row.step.starts_with("insert"));
-        let plugged: u64 = plugs.map(|row| row.memory.0).sum();
-        let percent = written.0 as f64 / plugged as f64 * 100.0;
-        say!(
-            "metadata written: {}, {percent:.6} % of what was plugged",
-            size::approximate(written)
-        )?;
-    }
-    if args.machine.counts_instructions() {
-        say!("in the guest, 1 ns is one instruction")?;
-    }
-    if metadata.is_some() {
-        say!("the guest's own checks: PASS")?;
-    }
-    Ok(())
+    let outcome = Outcome {
+        boot_memory: guests.boot_memory(),
+        first_line,
+        remark: None,
+        rows,
+        resident: samples.map(|samples| Resident { started, samples }),
+        metadata,
+        is_checked: args.guest.is_reference(),
+    };
+    outcome.print(args)
 }
 
 /// The display of the run's progress.
@@ -174,13 +159,16 @@ impl Args {
         progress.set_message("looking for the guest's image");
         let (ready, rows) = pseries::run(&plan, |step| progress.set_message(step.to_owned()))?;
         progress.finish_and_clear();
-        say!("guest of {}, ready {} after QEMU's start", plan.boot_memory, time(ready))?;
-        rows::print(&rows, self.limit)?;
-        if plan.icount {
-            say!("in the guest, 1 ns is one instruction")?;
-        }
-        say!("the guest's own checks: PASS")?;
-        Ok(())
+        let outcome = Outcome {
+            boot_memory: plan.boot_memory,
+            first_line: ready,
+            remark: None,
+            rows,
+            resident: None,
+            metadata: None,
+            is_checked: true,
+        };
+        outcome.print(self)
     }
 
     fn config(&self, guests: &Guests) -> Result<Config> {

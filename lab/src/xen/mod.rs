@@ -87,7 +87,7 @@ pub fn run(args: &Args) -> Result<()> {
         return out::write_json(&serde_json::json!({ "figures": figures }));
     }
     let mut table =
-        table(&["case", "subject", "pages", "instructions a page", "hypercalls", "flushes"], 2);
+        table(&["case", "subject", "pages", "instr. a page", "hypercalls", "flushes"], 2);
     for figure in &outcome.figures {
         table.add_row([
             figure.case.clone(),

@@ -24,10 +24,35 @@ fn vm_prints_only_its_table_to_a_pipe() {
     let (stdout, stderr) = (stdout(&output), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{stderr}");
     assert_eq!(stderr, "");
-    for part in ["plug", "touch", "unplug", "plug again", "4GiB", "64MiB", "PASS"] {
+    for part in ["plug", "touch", "unplug", "plug again", "4G", "64M", "PASS"] {
         assert!(stdout.contains(part), "no `{part}` in\n{stdout}");
     }
     assert!(!stdout.contains('\x1b'), "escape sequences in a pipe:\n{stdout}");
+    for line in stdout.lines() {
+        assert!(line.chars().count() <= 80, "{line}");
+    }
+}
+
+#[test]
+fn vm_prints_json_with_the_keys_of_the_document() {
+    hotmem_lab::qemu::image::find(None).unwrap();
+    let args = ["vm", "--plug", "1G", "--touch", "64M", "--balloon", "--unplug", "--json"];
+    let output = hotmem(&args).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let run: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let steps = run["steps"].as_array().unwrap();
+    let names: Vec<_> = steps.iter().map(|step| step["step"].as_str().unwrap()).collect();
+    assert_eq!(names, ["plug", "touch", "give back", "unplug"]);
+    assert_eq!(steps[0]["size"], 1_u64 << 30);
+    assert!(steps[0]["recognised"].as_f64() >= steps[0]["device_done"].as_f64());
+    let samples = run["resident"].as_array().unwrap();
+    let document = include_str!("../../../docs/command.md");
+    let objects = [&run, &steps[0], &steps[0]["contiguous"], &samples[0]];
+    for key in objects.iter().flat_map(|object| object.as_object().unwrap().keys()) {
+        let is_named = [format!("`{key}`"), format!("[].{key}`"), format!(".{key}`")];
+        assert!(is_named.iter().any(|name| document.contains(name)), "{key}");
+    }
+    assert_eq!((&run["checked"], &run["instructions"]), (&true.into(), &false.into()));
 }
 
 #[test]
@@ -37,7 +62,7 @@ fn vm_inserts_dimms() {
     let output = hotmem(&args).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let stdout = stdout(&output);
-    for part in ["insert", "touch", "remove", "insert again", "1GiB", "PASS"] {
+    for part in ["insert", "touch", "remove", "insert again", "1G", "PASS"] {
         assert!(stdout.contains(part), "no `{part}` in\n{stdout}");
     }
     for (plug, dimms) in [("1G", "3"), ("1M", "1"), ("1G", "32"), ("1G", "0")] {
@@ -57,7 +82,7 @@ fn vm_plots_the_guests_resident_memory() {
     std::fs::remove_file(&file).unwrap();
     assert!(svg.starts_with("<svg"));
     let stdout = stdout(&output);
-    for part in ["give back", "128MiB", "GiB", "PASS"] {
+    for part in ["give back", "128M", "GiB", "PASS"] {
         assert!(stdout.contains(part), "no `{part}` in\n{stdout}");
     }
     let refused = hotmem(&["vm", "--plug", "1G", "--balloon"]).output().unwrap();

@@ -1,9 +1,9 @@
-//! Prints the figures: for each table and metric a row for each case, and a column for each subject.
+//! Prints the figures: for each table and metric the cases, and below each of them its subjects.
 
 use super::case::Case;
 use crate::bench::record::{Metric, Record};
 use crate::out::OutputError;
-use crate::table::table;
+use crate::table::Groups;
 
 /// Prints the figures of a metric of these cases, if there are any.
 pub(super) fn print(
@@ -35,18 +35,16 @@ pub(super) fn print(
     if names.is_empty() {
         return Ok(());
     }
-    let header: Vec<_> = ["case"].into_iter().chain(subjects.iter().map(String::as_str)).collect();
-    let mut table = table(&header, 1);
+    let mut groups = Groups::new(&["subject", "figure"], 1);
     for name in names {
-        let figure = |subject: &String| {
+        groups.begin(&name);
+        for subject in &subjects {
             let is_case = |c: &&Case| c.subject.to_string() == *subject && c.name() == name;
-            let case = cases.iter().find(is_case);
-            case.and_then(|case| shown(case, &name)).unwrap_or_default()
-        };
-        let figures: Vec<_> = subjects.iter().map(figure).collect();
-        table.add_row([name].into_iter().chain(figures));
+            let figure = cases.iter().find(is_case).and_then(|case| shown(case, &name));
+            figure.map(|figure| groups.add_row([subject.clone(), figure]));
+        }
     }
-    say!("{title}\n{table}\n")
+    say!("{title}\n{groups}")
 }
 
 /// Returns a figure with its spread: the median, and the smallest and the largest value.

@@ -15,13 +15,7 @@ pub(crate) mod section;
 
 use super::record::{self, Metric, Record, Sample};
 use super::results;
-use crate::out::OutputError;
-use crate::{
-    progress,
-    qemu::host,
-    size,
-    table::{figures, table},
-};
+use crate::{progress, qemu::host, size};
 use anyhow::{Context, Result};
 use case::{BindKind, Case, FastestFill, Subject};
 use device_range::range;
@@ -73,7 +67,7 @@ pub(super) use instructions::{CaseArgs, run_case};
 
 pub(super) fn run(args: &Args) -> Result<()> {
     let measure = |sample: &mut Sample| measure_all(args, sample);
-    let print = |records: &[Record]| Ok(print(records, &all_cases())?);
+    let print = |records: &[Record]| Ok(record::print(records)?);
     results::collect(NAME, args.json.as_deref(), measure, print)
 }
 
@@ -169,46 +163,6 @@ fn measure_turn(
         if let Some(field_by_field) = times.get(&Subject::FieldByField) {
             sample.add(&name, subject.name(), SPEEDUP, field_by_field / time);
         }
-    }
-    Ok(())
-}
-
-/// Prints a table with a line for each case.
-fn print(records: &[Record], cases: &[Case]) -> Result<(), OutputError> {
-    let names = Subject::ALL.map(Subject::name);
-    let ratios = ["hotmem / limit", "movnti / limit-movnti", "before / hotmem"];
-    let header: Vec<_> = ["case"].into_iter().chain(names).chain(ratios).collect();
-    let mut table = table(&header, 1);
-    for name in cases.iter().map(Case::name) {
-        if !records.iter().any(|record| record.case == name && record.has_metric(TIME)) {
-            continue;
-        }
-        let median = |subject: &str, metric: Metric| {
-            let found = records
-                .iter()
-                .find(|r| r.case == name && r.subject_name() == subject && r.has_metric(metric));
-            match found {
-                Some(record) if metric == TIME => record.show(record.median),
-                Some(record) => figures(record.median),
-                None => String::new(),
-            }
-        };
-        let times = names.map(|subject| median(subject, TIME));
-        let ratios = [
-            median(Subject::Hotmem.name(), OF_LIMIT),
-            median(Subject::Movnti.name(), OF_LIMIT),
-            median(Subject::Hotmem.name(), SPEEDUP),
-        ];
-        table.add_row([name.clone()].into_iter().chain(times).chain(ratios));
-    }
-    if !table.is_empty() {
-        say!("{table}")?;
-    }
-    let counts =
-        records.iter().filter(|record| record.has_metric(instructions::INSTRUCTIONS)).cloned();
-    let counts: Vec<_> = counts.collect();
-    if !counts.is_empty() {
-        record::print(&counts)?;
     }
     Ok(())
 }

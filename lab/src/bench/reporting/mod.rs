@@ -27,7 +27,7 @@ use crate::{
     progress,
     qemu::{Accel, accel, image},
     size,
-    table::{figures, table},
+    table::{Groups, figures},
 };
 use anyhow::{Context, Result};
 use args::Case;
@@ -168,10 +168,11 @@ fn measure_give_back(args: &Args, sample: &mut Sample, progress: &ProgressBar) -
 
 /// Prints the figures without and with reporting side by side for each case.
 fn print_side_by_side(records: &[Record], args: &Args) -> Result<(), OutputError> {
-    let header = ["case", "metric", "without reports", "with reports", "difference"];
-    let mut table = table(&header, 2);
+    let header = ["metric", "without reports", "with reports", "difference"];
+    let mut groups = Groups::new(&header, 1);
     for plan in args.plans() {
         for case in args.machines.iter().map(|&machine| plan.name(machine)) {
+            groups.begin(&case);
             for metric in [OPERATION_RATE, INSTRUCTIONS] {
                 let figure_of = |subject: Subject| {
                     let subject = subject.to_string();
@@ -183,8 +184,7 @@ fn print_side_by_side(records: &[Record], args: &Args) -> Result<(), OutputError
                     (figure_of(Subject::NoReporting), figure_of(Subject::Hotmem))
                 {
                     let percent = (with.median / without.median - 1.0) * 100.0;
-                    table.add_row([
-                        case.clone(),
+                    groups.add_row([
                         metric.0.into(),
                         without.show(without.median),
                         with.show(with.median),
@@ -198,8 +198,7 @@ fn print_side_by_side(records: &[Record], args: &Args) -> Result<(), OutputError
             }
         }
     }
-    say!("{table}")?;
-    Ok(())
+    crate::out::write(format_args!("{groups}"))
 }
 
 /// Runs one case of page_fault, whose instructions valgrind counts.

@@ -346,14 +346,19 @@ pub enum ZoneName {
     Movable,
 }
 
-impl fmt::Display for Zone {
+impl fmt::Display for ZoneName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = match self.name {
+        f.write_str(match self {
             ZoneName::Low => "low",
             ZoneName::Kernel => "kernel",
             ZoneName::Movable => "movable",
-        };
-        write!(f, "{name}, {} of {}", self.contiguous_answers, self.queries)
+        })
+    }
+}
+
+impl fmt::Display for Zone {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}/{}", self.name, self.contiguous_answers, self.queries)
     }
 }
 
