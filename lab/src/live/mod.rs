@@ -1,15 +1,20 @@
 //! The live view of `hotmem vm`, which draws a guest's memory in the terminal while the memory
 //! changes.
 
+mod recording;
 mod state;
 mod view;
 
+pub use self::recording::Recording;
 use self::state::State;
 use crate::{
     qemu::{Observation, Vm},
     resident::resident,
 };
-use ratatui::{Terminal, TerminalOptions, Viewport, backend::CrosstermBackend};
+use ratatui::{
+    Terminal, TerminalOptions, Viewport,
+    backend::{CrosstermBackend, TestBackend},
+};
 use std::{
     io::{self, IsTerminal, Stderr},
     sync::{
@@ -22,11 +27,13 @@ use std::{
 
 /// The time between two drawings.
 const DRAW_INTERVAL: Duration = Duration::from_millis(100);
+/// The number of columns of a recording.
+const RECORDED_COLUMNS: u16 = 78;
 
 /// A thread that draws the view. Dropping this value stops the thread.
 pub struct LiveView {
     shared: Arc<SharedView>,
-    thread: Option<JoinHandle<()>>,
+    thread: Option<JoinHandle<Recording>>,
 }
 
 /// What the drawing thread shares with the command.
@@ -39,8 +46,8 @@ struct SharedView {
 }
 
 impl LiveView {
-    /// Starts to draw the memory of `vm`. Returns `None` if standard input or standard error is not
-    /// a terminal, or if the terminal does not report the position of its cursor.
+    /// Starts to draw the memory of `vm` in the terminal. Returns `None` if standard input or standard
+    /// error is not a terminal, or if the terminal does not report the position of its cursor.
     #[must_use]
     pub fn start(vm: &mut Vm) -> Option<LiveView> {
         if !io::stderr().is_terminal() || !io::stdin().is_terminal() {
@@ -48,6 +55,22 @@ impl LiveView {
         }
         let options = TerminalOptions { viewport: Viewport::Inline(view::HEIGHT) };
         let terminal = Terminal::with_options(CrosstermBackend::new(io::stderr()), options).ok()?;
+        Some(LiveView::start_thread(vm, move |shared| {
+            shared.draw_in(terminal);
+            Recording::default()
+        }))
+    }
+
+    /// Starts to record the memory of `vm`, without a terminal.
+    #[must_use]
+    pub fn record(vm: &mut Vm) -> LiveView {
+        LiveView::start_thread(vm, SharedView::record)
+    }
+
+    fn start_thread(
+        vm: &mut Vm,
+        draw: impl FnOnce(&SharedView) -> Recording + Send + 'static,
+    ) -> LiveView {
         let shared = Arc::new(SharedView {
             state: Mutex::default(),
             step: Mutex::default(),
@@ -61,8 +84,15 @@ impl LiveView {
             state.record(observer.start.elapsed(), &observation);
         });
         let drawer = Arc::clone(&shared);
-        let thread = thread::spawn(move || drawer.draw(terminal));
-        Some(LiveView { shared, thread: Some(thread) })
+        let thread = thread::spawn(move || draw(&drawer));
+        LiveView { shared, thread: Some(thread) }
+    }
+
+    /// Stops to draw. Returns the recording, which is empty if the view was drawn in the terminal.
+    #[must_use]
+    pub fn finish(mut self) -> Recording {
+        self.shared.must_stop.store(true, Relaxed);
+        self.thread.take().and_then(|thread| thread.join().ok()).unwrap_or_default()
     }
 
     /// Sets the name of the current step.
@@ -83,9 +113,29 @@ impl Drop for LiveView {
 }
 
 impl SharedView {
-    /// Draws at regular intervals until [`LiveView`] is dropped or the terminal fails. The last drawing
-    /// stays in the terminal.
-    fn draw(&self, mut terminal: Terminal<CrosstermBackend<Stderr>>) {
+    /// Draws until [`LiveView`] is dropped or the terminal fails. The last drawing stays in the
+    /// terminal.
+    fn draw_in(&self, mut terminal: Terminal<CrosstermBackend<Stderr>>) {
+        self.at_intervals(|state, step, now| {
+            terminal.draw(|frame| view::draw(frame, state, step, now)).is_ok()
+        });
+    }
+
+    /// Records until [`LiveView`] is dropped.
+    fn record(&self) -> Recording {
+        let mut recording = Recording::default();
+        let Ok(mut terminal) = Terminal::new(TestBackend::new(RECORDED_COLUMNS, view::HEIGHT));
+        self.at_intervals(|state, step, now| {
+            let Ok(drawing) = terminal.draw(|frame| view::draw(frame, state, step, now));
+            recording.add(now, drawing.buffer);
+            true
+        });
+        recording
+    }
+
+    /// Calls `draw` at regular intervals with the state, the step and the time since QEMU's start, until
+    /// [`LiveView`] is dropped or `draw` returns false.
+    fn at_intervals(&self, mut draw: impl FnMut(&State, &str, Duration) -> bool) {
         loop {
             let is_last = self.must_stop.load(Relaxed);
             let state = {
@@ -97,9 +147,7 @@ impl SharedView {
                 state.clone()
             };
             let step = self.step.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            let now = self.start.elapsed();
-            let drawn = terminal.draw(|frame| view::draw(frame, &state, &step, now));
-            if is_last || drawn.is_err() {
+            if !draw(&state, &step, self.start.elapsed()) || is_last {
                 return;
             }
             thread::sleep(DRAW_INTERVAL);

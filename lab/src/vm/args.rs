@@ -4,6 +4,7 @@ use super::vmm::Vmm;
 use crate::{
     guest::{Guest, Machine, Policy},
     microsandbox::BLOCK_SIZE,
+    out::ensure_writable,
     qemu::Architecture,
     size,
 };
@@ -83,6 +84,10 @@ pub struct Args {
     /// Show no live view of the memory in the terminal
     #[arg(long)]
     pub(super) plain: bool,
+    /// The file to which the live view is written as an animated SVG, instead of to the terminal
+    #[cfg(feature = "live")]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["arch", "cxl"])]
+    pub(super) record: Option<PathBuf>,
     /// Print JSON (docs/command.md)
     #[arg(long)]
     pub(super) json: bool,
@@ -124,6 +129,13 @@ impl Args {
             bail!("--block-size {}: this VMM has blocks of {BLOCK_SIZE}", self.block_size);
         }
         Ok(())
+    }
+
+    /// Checks that the files can be written to which the run writes at its end.
+    pub(super) fn check_files(&self) -> Result<()> {
+        #[cfg(feature = "live")]
+        self.record.as_deref().map_or(Ok(()), ensure_writable)?;
+        self.svg.as_deref().map_or(Ok(()), ensure_writable)
     }
 
     pub(super) fn check(&self) -> Result<()> {

@@ -1,23 +1,31 @@
 //! `--balloon`: how much memory the host holds for the guest while the guest uses memory, frees it and
 //! reports it.
 
-use super::{
-    outcome::Resident,
-    rows::{Row, StepTime},
-};
+use super::rows::{Row, StepTime};
 use crate::{
     plot,
     qemu::{Balloon, Config, Event, Vm},
-    resident::{self, Sampler},
+    resident::{self, Sample, Sampler},
 };
 use anyhow::Result;
 use hotmem::Bytes;
-use std::{path::Path, thread, time::Duration};
+use std::{
+    path::Path,
+    thread,
+    time::{Duration, Instant},
+};
 
 /// The time between two samples of the guest's resident memory.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(20);
 /// The time after the reports for which samples are taken, so that the plot shows the final state.
 const TIME_AFTER_REPORTS: Duration = Duration::from_secs(1);
+
+/// The memory that the host held for the guest during the run.
+pub(super) struct Resident {
+    /// The time of the VMM's start.
+    pub(super) started: Instant,
+    pub(super) samples: Vec<Sample>,
+}
 
 /// Returns the machine with a balloon device, whose guest frees the memory that it has written to.
 pub(super) fn config(config: Config) -> Config {

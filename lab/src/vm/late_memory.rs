@@ -2,8 +2,9 @@
 //! there. The guest does not tell its engine of the memory at boot, adds it then, and removes it.
 
 use super::{
-    Args, balloon,
-    outcome::{Outcome, Resident},
+    Args,
+    balloon::{self, Resident},
+    outcome::Outcome,
     rows::{Row, StepTime},
     touched::wait_until_touched,
 };

@@ -4,6 +4,7 @@ mod args;
 mod balloon;
 mod cxl;
 mod dimms;
+mod display;
 mod late_memory;
 mod outcome;
 mod pseries;
@@ -11,19 +12,19 @@ mod rows;
 mod touched;
 mod vmm;
 
-#[cfg(feature = "live")]
-use crate::live::LiveView;
 use crate::{
     guest::{Guest, Guests, Policy},
     progress,
     qemu::{Config, Vm},
     resident::Sampler,
+    size,
 };
 use anyhow::{Result, bail};
 pub use args::{Arch, Args};
+use balloon::Resident;
+use display::Display;
 use hotmem::Bytes;
-use indicatif::ProgressBar;
-use outcome::{Outcome, Resident};
+use outcome::Outcome;
 use rows::{Row, StepTime};
 use std::time::Duration;
 use touched::wait_until_touched;
@@ -42,7 +43,7 @@ pub fn run(args: &Args) -> Result<()> {
     if let Some(count) = args.cxl {
         return cxl::run(&cxl::Plan { args, count });
     }
-    args.svg.as_deref().map_or(Ok(()), crate::out::ensure_writable)?;
+    args.check_files()?;
     if args.arch == Arch::Riscv64 {
         return late_memory::run(args);
     }
@@ -58,7 +59,7 @@ pub fn run(args: &Args) -> Result<()> {
         None => args.config(&guests)?,
     };
     let mut vm = Vm::launch(args.vmm.launch(&config)?)?;
-    let display = Display::start(args.plain || args.json, progress, &mut vm);
+    let display = Display::start(args, progress, &mut vm);
     let first_line = vm.first_line()?;
     match &dimms {
         Some(dimms) => dimms.wait_until_ready(&mut vm)?,
@@ -76,7 +77,7 @@ pub fn run(args: &Args) -> Result<()> {
         (None, Guest::Hotmem | Guest::HotmemWithDescriptors) => args.end(vm)?,
         (None, Guest::Linux) => None,
     };
-    display.finish();
+    display.finish(args)?;
     let outcome = Outcome {
         boot_memory: guests.boot_memory(),
         first_line,
@@ -87,47 +88,6 @@ pub fn run(args: &Args) -> Result<()> {
         is_checked: args.guest.is_reference(),
     };
     outcome.print(args)
-}
-
-/// The display of the run's progress.
-enum Display {
-    /// The live view of the memory.
-    #[cfg(feature = "live")]
-    Live(LiveView),
-    /// A spinner with the name of the current step, which is drawn only in a terminal.
-    Plain(ProgressBar),
-}
-
-impl Display {
-    #[cfg_attr(not(feature = "live"), expect(unused_variables, reason = "there is no view"))]
-    fn start(plain: bool, progress: ProgressBar, vm: &mut Vm) -> Display {
-        #[cfg(feature = "live")]
-        if !plain {
-            // The view draws in the spinner's line, so the spinner must end first.
-            progress.finish_and_clear();
-            return match LiveView::start(vm) {
-                Some(live) => Display::Live(live),
-                None => Display::Plain(progress::spinner()),
-            };
-        }
-        Display::Plain(progress)
-    }
-
-    fn set_message(&self, step: impl Into<String>) {
-        match self {
-            #[cfg(feature = "live")]
-            Display::Live(live) => live.step(&step.into()),
-            Display::Plain(progress) => progress.set_message(step.into()),
-        }
-    }
-
-    fn finish(self) {
-        match self {
-            #[cfg(feature = "live")]
-            Display::Live(_) => {}
-            Display::Plain(progress) => progress.finish_and_clear(),
-        }
-    }
 }
 
 impl Args {
@@ -190,7 +150,7 @@ impl Args {
         let mut rows = Vec::new();
         let steps = [("plug", self.plug), ("unplug", Bytes::ZERO), ("plug again", self.plug)];
         for &(step, target) in steps.iter().take(self.resize_count() as usize) {
-            progress.set_message(format!("{step} {}", self.plug));
+            progress.set_message(format!("{step} {}", size::short(self.plug)));
             let resize = match self.guest {
                 Guest::Hotmem | Guest::HotmemWithDescriptors => Some(vm.resize(target)?),
                 Guest::Linux => vm.resize_within(target, Duration::from_secs(self.limit.into()))?,

@@ -1,11 +1,16 @@
 //! What a run of `hotmem vm` has found, as text or as JSON.
 
-use super::{Args, balloon, rows, rows::Row};
+use super::{
+    Args,
+    balloon::{self, Resident},
+    rows,
+    rows::Row,
+};
 use crate::{out, resident::Sample, size, table::time};
 use anyhow::Result;
 use hotmem::Bytes;
 use serde::Serialize;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// What a run has found.
 pub(super) struct Outcome {
@@ -20,13 +25,6 @@ pub(super) struct Outcome {
     pub(super) metadata: Option<Bytes>,
     /// Whether the guest has checked itself and passed. Linux does not check itself.
     pub(super) is_checked: bool,
-}
-
-/// The memory that the host held for the guest during the run.
-pub(super) struct Resident {
-    /// The time of the VMM's start.
-    pub(super) started: Instant,
-    pub(super) samples: Vec<Sample>,
 }
 
 /// [`Outcome`] for JSON. Sizes are in bytes, times in seconds.

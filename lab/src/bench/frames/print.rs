@@ -41,7 +41,9 @@ pub(super) fn print(
         for subject in &subjects {
             let is_case = |c: &&Case| c.subject.to_string() == *subject && c.name() == name;
             let figure = cases.iter().find(is_case).and_then(|case| shown(case, &name));
-            figure.map(|figure| groups.add_row([subject.clone(), figure]));
+            if let Some(figure) = figure {
+                groups.add_row([subject.clone(), figure]);
+            }
         }
     }
     say!("{title}\n{groups}")
