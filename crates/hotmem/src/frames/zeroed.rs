@@ -115,7 +115,7 @@ impl<P: Platform> Frames<P> {
 
     /// Frees `range`, which is zero. Callers inside the crate keep the promises of
     /// [`free_zeroed_raw`](Self::free_zeroed_raw).
-    pub(super) fn free_zeroed(&self, range: PfnRange) -> Result<(), RangeError> {
+    pub(crate) fn free_zeroed(&self, range: PfnRange) -> Result<(), RangeError> {
         if self.contents() != Contents::Undefined {
             return self.call().fill_and_free(range);
         }
@@ -226,6 +226,9 @@ impl<P: Platform> CallContext<'_, P> {
                 return true;
             }
         }
+        mutant!("a division believes the marks of an earlier division" => {
+            return zero_words.load(Ordering::Relaxed) & block.mask() != 0;
+        });
         if zero_words.load(Ordering::Relaxed) & block.mask() != 0 {
             zero_words.fetch_and(!block.mask(), Ordering::Relaxed);
         }

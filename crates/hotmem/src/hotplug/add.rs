@@ -11,7 +11,7 @@ use crate::mapping::Map;
 use crate::origin::InstanceId;
 use crate::platform::Platform;
 use crate::range_error::{RangeError, RangeErrorKind};
-use crate::sync::Ordering;
+use crate::sync::{Ordering, mutant};
 use crate::token::Token;
 use crate::words::{NodeId, NodeIndex, SectionPart, TooManyNodes, Zone};
 use core::fmt;
@@ -201,6 +201,7 @@ impl<'f, P: Platform, M: Map> Hotplug<'f, P, M> {
 
     /// Forgets that a part of `range` is zero, which is offline.
     pub(super) fn forget_zeroed(&self, range: PfnRange) {
+        mutant!("an abandoned removal keeps the mark that memory is zero" => return);
         for SectionPart { section, blocks } in self.section_parts(range) {
             section.take_zeroed(blocks);
         }
@@ -215,9 +216,10 @@ impl<'f, P: Platform, M: Map> Hotplug<'f, P, M> {
                 section.present.fetch_or(blocks, Ordering::Release);
             } else {
                 section.present.fetch_and(!blocks, Ordering::AcqRel);
-                section.take_zeroed(blocks);
                 section.forget_metadata(blocks);
                 call.set_zone(section, blocks, Zone::Kernel);
+                mutant!("removed memory keeps the mark that it is zero" => continue);
+                section.take_zeroed(blocks);
             }
         }
     }

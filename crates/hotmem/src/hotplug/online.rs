@@ -13,7 +13,7 @@ use crate::mapping::Map;
 use crate::outlined::Outlined;
 use crate::platform::Platform;
 use crate::range_error::{RangeError, RangeErrorKind};
-use crate::sync::Ordering;
+use crate::sync::{Ordering, mutant};
 use crate::words::{NodeSet, SectionPart, Zone};
 
 impl<P: Platform, M: Map> Hotplug<'_, P, M> {
@@ -100,6 +100,9 @@ impl<P: Platform, M: Map> Hotplug<'_, P, M> {
                     Zone::Kernel => call.fill_reserves_from_blocks(section, free),
                     Zone::Movable => free,
                 };
+                mutant!("memory that comes online with poison in it is marked as zero" => {
+                    section.mark_zeroed(zeroed.among(blocks));
+                });
                 if free != 0 {
                     section.mark_zeroed(zeroed.among(free));
                     // Release: publishes the changes that this loop made to the words.

@@ -315,6 +315,13 @@ impl Instance {
         self.frames.free_range(held.0).unwrap();
     }
 
+    /// Frees frames that the host has made zero since the scenario has written to them.
+    pub(super) fn free_zeroed(&self, held: Held) {
+        assert!(self.is_zero(held.0));
+        self.held.fetch_and(!frame_mask(held.0), Ordering::Relaxed);
+        self.frames.free_zeroed(held.0).unwrap();
+    }
+
     /// Frees `range`, whether or not the scenario holds it.
     pub(super) fn try_free(&self, range: PfnRange) -> Result<(), RangeError> {
         self.frames.free_range(range)

@@ -31,6 +31,7 @@ mod table_reserve;
 mod wide;
 mod without_runs;
 mod zeroed;
+mod zeroed_away;
 mod zones;
 
 use crate::sync::{THREADS, begin_thread};

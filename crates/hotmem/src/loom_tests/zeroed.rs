@@ -6,6 +6,7 @@ use crate::frames::AllocRequest;
 use std::sync::Arc;
 
 const TWO_FRAMES: AllocRequest = AllocRequest::frames(2);
+const LONG_RUN: AllocRequest = AllocRequest::frames(BLOCK - 1);
 
 /// Returns an instance in which only the first pageblock is free, and is known to be zero. Also
 /// returns the other pageblock.
@@ -38,6 +39,20 @@ fn a_free_races_with_an_allocation_from_a_word_of_zero_frames() {
         other_thread.join().unwrap();
         finish(&instance, b.into_iter().chain([second_block]));
     });
+}
+
+#[test]
+fn runs_are_freed_during_an_allocation_from_a_word_of_zero_frames() {
+    for run in [TWO_FRAMES, LONG_RUN] {
+        model(move || {
+            let (instance, second_block) = with_one_zero_block();
+            let a = instance.alloc_known_zero(run);
+            let other_thread = instance.spawn_on(1, |instance| instance.try_alloc(ONE_FRAME).ok());
+            instance.free(a);
+            let b = other_thread.join().unwrap();
+            finish(&instance, b.into_iter().chain([second_block]));
+        });
+    }
 }
 
 #[test]

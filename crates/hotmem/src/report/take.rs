@@ -145,6 +145,7 @@ impl<'f, P: Platform> Reporter<'f, P> {
                 mark_as_reporting(section, run);
                 let pinned = run & call.pinned_after_mark(section);
                 if pinned != 0 {
+                    mutant!("memory that a pin keeps from the host is marked as zero" => section.mark_zeroed(Zeroed::known(run)));
                     self.publish(section, run, HostAnswer::None);
                     reportable &= !pinned;
                     continue;

@@ -85,6 +85,9 @@ impl FreedBits {
     /// [was partial](Self::was_partial).
     pub(super) fn was_partial_in_group_of(self, frame: Pfn) -> bool {
         let group = (frame.number() / WORD_GROUP_FRAMES) << GROUP_SHIFT;
+        mutant!("a fast free does not look for the mark of its word" => {
+            return is_bits_of_frames((self.before ^ group) & (GROUP | FLAGS | ALL_FREE));
+        });
         is_bits_of_frames((self.before ^ group) & (GROUP | FLAGS | MARK | ALL_FREE))
     }
 
@@ -93,12 +96,18 @@ impl FreedBits {
     #[inline(always)]
     pub(crate) fn is_of_open_word_in_group_of(self, frame: Pfn) -> bool {
         let group = (frame.number() / WORD_GROUP_FRAMES) << GROUP_SHIFT;
+        mutant!("a free of a run does not look for the marks of its words" => {
+            return (self.before ^ group) & !(ALL_FREE | MOVABLE | MARK) == 0;
+        });
         (self.before ^ group) & !(ALL_FREE | MOVABLE) == 0
     }
 
     /// Returns whether the word has neither a flag nor a mark, nor was a frame of its pageblock lent.
     #[inline(always)]
     pub(super) fn is_of_open_word(self) -> bool {
+        mutant!("a free of a run does not look for the marks of its words" => {
+            return self.before & (FLAGS | LENT) == 0;
+        });
         self.before & (FLAGS | LENT | MARK) == 0
     }
 
@@ -106,6 +115,9 @@ impl FreedBits {
     /// free. Such a free has nothing to do but to set the bits, unless all frames of the word are free
     /// after it.
     pub(crate) fn was_partial(self) -> bool {
+        mutant!("a fast free does not look for the mark of its word" => {
+            return self.before & ALL_FREE != 0 && self.before & FLAGS == 0;
+        });
         self.before & ALL_FREE != 0 && self.before & (FLAGS | MARK) == 0
     }
 
