@@ -751,9 +751,10 @@ int32_t hotmem_free(struct hotmem *h,
 int32_t hotmem_get_counts(struct hotmem *h,
                           struct hotmem_counts *counts);
 
-// Keeps marks from now on of free memory that is known to be zero, because the kernel has freed it by
-// `hotmem_free_zeroed`. No device is believed: the balloon of this interface does not ask its device
-// what memory contains (see `HOTMEM_BALLOON_FEATURES`). Call this after `hotmem_boot`. Context: any.
+// Keeps marks from now on of free memory that is known to be zero, because the kernel has freed it
+// by `hotmem_free_zeroed` or added it by `hotmem_add_zeroed`. No device is believed: the balloon
+// of this interface does not ask its device what memory contains (see `HOTMEM_BALLOON_FEATURES`).
+// Call this after `hotmem_boot`. Context: any.
 //
 // # Errors
 // HOTMEM_EFAULT, HOTMEM_EINVAL.
@@ -761,6 +762,21 @@ int32_t hotmem_get_counts(struct hotmem *h,
 // # Safety
 // `h` is NULL or a `struct hotmem`.
 int32_t hotmem_keep_zero_marks(struct hotmem *h);
+
+// Adds memory as `hotmem_add` does, for a platform that promises that all of it is zero, and that
+// nobody writes to it before it is online. When the memory comes online for the first time, it is
+// known to be zero, if marks were kept (`hotmem_keep_zero_marks`) when it was added.
+//
+// # Errors
+// HOTMEM_EFAULT, HOTMEM_EINVAL, HOTMEM_ERANGE, HOTMEM_EEXIST, HOTMEM_ENOMEM, HOTMEM_EBUSY.
+// HOTMEM_ENOENT: the range was not announced. HOTMEM_EXDEV: a section of the range has memory of
+// another node. HOTMEM_ENOSPC: the instance has memory of 256 other nodes.
+//
+// # Safety
+// The same as for `hotmem_add`; and the platform keeps its promise.
+int32_t hotmem_add_zeroed(struct hotmem *h,
+                          uint64_t paddr,
+                          uint64_t len);
 
 // Allocates frames as `hotmem_alloc` does, and stores in `is_zero` whether all of them are known to be
 // zero. If they are not, their contents are undefined. Context: any. Never waits.

@@ -83,6 +83,6 @@ pub use virtio_mem::{
     hotmem_virtio_mem_withdraw,
 };
 pub use zeroed::{
-    hotmem_alloc_unzeroed, hotmem_alloc_with_contents, hotmem_alloc_zeroed, hotmem_free_zeroed,
-    hotmem_keep_zero_marks,
+    hotmem_add_zeroed, hotmem_alloc_unzeroed, hotmem_alloc_with_contents, hotmem_alloc_zeroed,
+    hotmem_free_zeroed, hotmem_keep_zero_marks,
 };

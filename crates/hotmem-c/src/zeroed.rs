@@ -1,5 +1,6 @@
 //! Allocates and frees frames that are known to be zero.
 
+use crate::control::{control, range};
 use crate::error::{Error, HOTMEM_EFAULT, HOTMEM_ENOENT, HOTMEM_ERANGE, code};
 use crate::frames::{frame_at_address, with_retries};
 use crate::instance::{hotmem, instance};
@@ -7,9 +8,10 @@ use crate::platform::CPlatform;
 use crate::request::{hotmem_request, request_at};
 use ::hotmem::{Allocation, Contents, Frames, Pfn, PfnRange};
 
-/// Keeps marks from now on of free memory that is known to be zero, because the kernel has freed it by
-/// `hotmem_free_zeroed`. No device is believed: the balloon of this interface does not ask its device
-/// what memory contains (see `HOTMEM_BALLOON_FEATURES`). Call this after `hotmem_boot`. Context: any.
+/// Keeps marks from now on of free memory that is known to be zero, because the kernel has freed it
+/// by `hotmem_free_zeroed` or added it by `hotmem_add_zeroed`. No device is believed: the balloon
+/// of this interface does not ask its device what memory contains (see `HOTMEM_BALLOON_FEATURES`).
+/// Call this after `hotmem_boot`. Context: any.
 ///
 /// # Errors
 /// HOTMEM_EFAULT, HOTMEM_EINVAL.
@@ -21,11 +23,35 @@ pub unsafe extern "C" fn hotmem_keep_zero_marks(h: *mut hotmem) -> i32 {
     let keep = || {
         // SAFETY: the caller guarantees it.
         let frames = unsafe { instance(h) }?.frames()?;
-        // SAFETY: only callers of `hotmem_free_zeroed` promise zeroes, and they guarantee them.
+        // SAFETY: only callers of `hotmem_free_zeroed` and `hotmem_add_zeroed` promise zeroes, and they
+        // guarantee them.
         unsafe { frames.keep_zero_marks() };
         Ok(())
     };
     code(keep())
+}
+
+/// Adds memory as `hotmem_add` does, for a platform that promises that all of it is zero, and that
+/// nobody writes to it before it is online. When the memory comes online for the first time, it is
+/// known to be zero, if marks were kept (`hotmem_keep_zero_marks`) when it was added.
+///
+/// # Errors
+/// HOTMEM_EFAULT, HOTMEM_EINVAL, HOTMEM_ERANGE, HOTMEM_EEXIST, HOTMEM_ENOMEM, HOTMEM_EBUSY.
+/// HOTMEM_ENOENT: the range was not announced. HOTMEM_EXDEV: a section of the range has memory of
+/// another node. HOTMEM_ENOSPC: the instance has memory of 256 other nodes.
+///
+/// # Safety
+/// The same as for `hotmem_add`; and the platform keeps its promise.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hotmem_add_zeroed(h: *mut hotmem, paddr: u64, len: u64) -> i32 {
+    // SAFETY: the caller guarantees it.
+    unsafe {
+        control(h, &mut |running| {
+            let addition = running.hotplug.prepare_add(range(paddr, len)?)?;
+            running.hotplug.commit_add(addition.zeroed());
+            Ok(())
+        })
+    }
 }
 
 /// Allocates frames as `hotmem_alloc` does, and stores in `is_zero` whether all of them are known to be

@@ -1,6 +1,6 @@
 //! Tests frames that are known to be zero.
 
-use crate::instance::{Instance, request};
+use crate::instance::{BOOT_END, Instance, MEMORY_END, request};
 use hotmem_c::*;
 use std::ptr::{null, null_mut};
 
@@ -68,6 +68,29 @@ fn an_idle_kernel_zeroes_free_memory_and_allocations_know() {
     assert_eq!(instance.free(paddr, PAGEBLOCK), 0);
     let here = hotmem_request { at: paddr, flags: HOTMEM_AT, ..request(PAGEBLOCK) };
     assert_eq!(instance.alloc_asking(&here), (paddr, false));
+}
+
+#[test]
+fn memory_that_was_added_as_zero_is_known_to_be_zero() {
+    for keeps_marks in [false, true] {
+        let instance = Instance::boot(None);
+        let (h, len) = (instance.as_ptr(), MEMORY_END - BOOT_END);
+        instance.fill(BOOT_END, len / 4096, 0);
+        // SAFETY: `h` points to an instance, and the memory is the instance's own, and zero.
+        unsafe {
+            if keeps_marks {
+                assert_eq!(hotmem_keep_zero_marks(h), 0);
+            }
+            assert_eq!(hotmem_announce(h, BOOT_END, len, 0), 0);
+            assert_eq!(hotmem_add_zeroed(h, BOOT_END, len), 0);
+            assert_eq!(hotmem_add_zeroed(h, BOOT_END, len), HOTMEM_EEXIST);
+            assert_eq!(hotmem_online(h, BOOT_END, len, HOTMEM_ONLINE_MOVABLE), 0);
+        }
+        let movable = hotmem_request { flags: HOTMEM_MOVABLE, ..request(PAGEBLOCK) };
+        let (paddr, is_zero) = instance.alloc_asking(&movable);
+        assert!(paddr >= BOOT_END);
+        assert_eq!(is_zero, keeps_marks);
+    }
 }
 
 #[test]

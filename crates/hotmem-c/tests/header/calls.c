@@ -84,6 +84,7 @@ int call(void *direct_map, char *text)
         || hotmem_free_zeroed(&instance, paddr, 512)
         || hotmem_announce(&instance, 0, 0, 0)
         || hotmem_add(&instance, 0, 0)
+        || hotmem_add_zeroed(&instance, 0, 0)
         || hotmem_online(&instance, 0, 0, HOTMEM_ONLINE_MOVABLE)
         || hotmem_remove(&instance, 0, 0, &removal)
         || hotmem_state(&instance, 0, 0, &same_state_len) != HOTMEM_STATE_ABSENT
