@@ -10,7 +10,7 @@
 mod tests;
 
 use crate::descriptor_map::{
-    Access, DescriptorLayout, DescriptorMap, DescriptorMapError, PAGES_PER_L1_TABLE,
+    DescriptorLayout, DescriptorMap, DescriptorMapError, PAGES_PER_L1_TABLE,
 };
 use core::cell::RefCell;
 use core::ops::Range;
@@ -83,8 +83,8 @@ impl<T: Tables + Copy, F: Flusher + Copy> DescriptorMap<T, F> {
                         continue;
                     }
                     let backing = frame().ok_or(DescriptorMapError::NoFrame(page))?;
-                    let mapping = [(page, backing, Access::Write)];
-                    self.map_each(mapping.into_iter(), &mut frame)?;
+                    let backing = PfnRange::with_len(backing, 1).unwrap_or(PfnRange::EMPTY);
+                    self.map(page, backing, &mut frame)?;
                 }
             }
         }

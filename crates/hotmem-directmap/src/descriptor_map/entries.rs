@@ -5,12 +5,12 @@ use super::error::DescriptorMapError;
 use super::page::{LARGE_FRAMES, PAGES_PER_L1_TABLE};
 use crate::tables::SpareTables;
 use core::ops::Range;
-use core::sync::atomic::Ordering::Release;
+use core::sync::atomic::Ordering::{Relaxed, Release};
 use hotmem_addr::Pfn;
 use hotmem_addr::geometry::FRAME_SIZE;
 use hotmem_pgtable::{
-    ENTRIES, Entry, EntryAddr, Flusher, Level, LocatedEntry, Native, Tables, entry_at,
-    find_entry_from,
+    AtomicU64, ENTRIES, Entry, EntryAddr, Flusher, Format, Level, LocatedEntry, Native, Tables,
+    entry_at, find_entry_from,
 };
 
 impl<T: Tables + Copy, F: Flusher + Copy> DescriptorMap<T, F> {
@@ -21,7 +21,7 @@ impl<T: Tables + Copy, F: Flusher + Copy> DescriptorMap<T, F> {
         pages: Range<u64>,
         mut change: impl FnMut(Entry<F::Format>, Level) -> Entry<F::Format>,
     ) {
-        let mut page = pages.start;
+        let (tables, mut page) = (self.tables, pages.start);
         while page < pages.end {
             let end = next_multiple(page, PAGES_PER_L1_TABLE).min(pages.end);
             let Some(LocatedEntry { addr, level, .. }) = self.leaf_entry(page) else {
@@ -32,11 +32,12 @@ impl<T: Tables + Copy, F: Flusher + Copy> DescriptorMap<T, F> {
                 Level::L1 => end - page,
                 _ => (end - page) / LARGE_FRAMES,
             };
-            for index in (addr.index()..ENTRIES).take(usize::try_from(entries).unwrap_or(ENTRIES)) {
-                let addr = EntryAddr::new(addr.table(), index);
-                let entry = self.read(addr);
-                if entry.bits() != 0 {
-                    self.write(addr, change(entry, level));
+            let entries = usize::try_from(entries).unwrap_or(ENTRIES);
+            let table = tables.table(addr.table()).map_or(&[][..], |table| &table[addr.index()..]);
+            for place in table.iter().take(entries) {
+                let bits = place.load(Relaxed);
+                if bits != 0 {
+                    place.store(change(Entry::from_bits(bits), level).bits(), Release);
                 }
             }
             page = end;
@@ -68,24 +69,6 @@ impl<T: Tables + Copy, F: Flusher + Copy> DescriptorMap<T, F> {
         }
     }
 
-    /// Writes the entry of a page, if the place is empty. Otherwise fails. Fails too if `entry` is
-    /// empty, because the format has no entry for the page's frame.
-    pub(super) fn set_if_empty(
-        &mut self,
-        addr: EntryAddr,
-        page: u64,
-        entry: Entry<F::Format>,
-    ) -> Result<(), DescriptorMapError> {
-        if entry.is_empty() {
-            return Err(DescriptorMapError::NoFrame(page));
-        }
-        if self.read(addr).bits() != 0 {
-            return Err(DescriptorMapError::AlreadyMapped(page));
-        }
-        self.write(addr, entry);
-        Ok(())
-    }
-
     /// Returns the address of the page's entry on a level. Makes the missing tables above it.
     pub(super) fn get_or_make_entry(
         &mut self,
@@ -102,8 +85,9 @@ impl<T: Tables + Copy, F: Flusher + Copy> DescriptorMap<T, F> {
                 return Err(DescriptorMapError::AlreadyMapped(page));
             }
             let table = table_frame().ok_or(DescriptorMapError::NoFrame(page))?;
-            for index in 0..ENTRIES {
-                self.write(EntryAddr::new(table, index), Entry::EMPTY);
+            // The link below publishes the table.
+            for place in self.tables.table(table).into_iter().flatten() {
+                place.store(0, Relaxed);
             }
             self.write(located.addr, Entry::link(table));
         }
@@ -143,6 +127,24 @@ impl<T: Tables + Copy, F: Flusher + Copy> DescriptorMap<T, F> {
             table[addr.index()].store(entry.bits(), Release);
         }
     }
+}
+
+/// Writes the entry of a page, if the place is empty. Otherwise fails. Fails too if `entry` is empty,
+/// because the format has no entry for the page's frame.
+pub(super) fn set_if_empty<F: Format>(
+    place: &AtomicU64,
+    page: u64,
+    entry: Entry<F>,
+) -> Result<(), DescriptorMapError> {
+    if entry.is_empty() {
+        return Err(DescriptorMapError::NoFrame(page));
+    }
+    if place.load(Relaxed) != 0 {
+        return Err(DescriptorMapError::AlreadyMapped(page));
+    }
+    // Release pairs with the address dependency of the processor's page walk, as in `write`.
+    place.store(entry.bits(), Release);
+    Ok(())
 }
 
 /// Returns the first multiple of `unit` above `page`. `unit` is a power of two.

@@ -31,13 +31,14 @@ pub(crate) use page::PAGES_PER_L1_TABLE;
 use crate::flush::flush_all;
 use crate::tables::SpareTables;
 use core::ops::Range;
+use entries::set_if_empty;
 use hotmem_addr::geometry::FRAME_SIZE;
 use hotmem_addr::{Bytes, Pfn, PfnRange};
 use hotmem_pgtable::{
-    Attributes, ENTRIES, Entry, EntryAddr, Flush, Flusher, Format, Kind, Level, LocatedEntry,
-    Space, Tables, VirtRange,
+    Attributes, ENTRIES, Entry, Flush, Flusher, Format, Kind, Level, LocatedEntry, Space, Tables,
+    VirtRange,
 };
-use page::{LARGE_FRAMES, access_of, frames_of, l1_index};
+use page::{LARGE_FRAMES, access_of, frames_of};
 
 /// The page tables of the map. Pages are numbered from its base.
 pub struct DescriptorMap<T, F: Flusher> {
@@ -94,6 +95,7 @@ impl<T: Tables + Copy, F: Flusher + Copy> DescriptorMap<T, F> {
         mut frames: PfnRange,
         mut table_frame: impl FnMut() -> Option<Pfn>,
     ) -> Result<(), DescriptorMapError> {
+        let tables = self.tables;
         while !frames.is_empty() {
             let is_aligned = page.is_multiple_of(PAGES_PER_L1_TABLE)
                 && frames.start().number().is_multiple_of(LARGE_FRAMES);
@@ -104,10 +106,10 @@ impl<T: Tables + Copy, F: Flusher + Copy> DescriptorMap<T, F> {
             };
             let first = self.get_or_make_entry(page, level, &mut table_frame)?;
             let entries = usize::try_from(frames.frames() / step).unwrap_or(ENTRIES);
-            for index in (first.index()..ENTRIES).take(entries) {
-                let addr = EntryAddr::new(first.table(), index);
+            let table = tables.table(first.table()).ok_or(DescriptorMapError::NoSuchPage(page))?;
+            for place in table[first.index()..].iter().take(entries) {
                 let frame = frames.start();
-                self.set_if_empty(addr, page, self.page_entry(frame, level, Access::Write))?;
+                set_if_empty(place, page, self.page_entry(frame, level, Access::Write))?;
                 frames = frames.split_at(frame.checked_add(step).unwrap_or(Pfn::LIMIT)).1;
                 page += step;
             }
@@ -115,28 +117,38 @@ impl<T: Tables + Copy, F: Flusher + Copy> DescriptorMap<T, F> {
         Ok(())
     }
 
-    /// Maps each page of `pages` to its frame, with its access.
+    /// Maps all of `pages` to one frame, which is only read: that of shared tails. Takes frames for
+    /// missing tables from `table_frame`.
     ///
     /// # Errors
     /// As for [`DescriptorMap::map`].
-    pub fn map_each(
+    pub fn map_shared(
         &mut self,
-        mut pages: impl Iterator<Item = (u64, Pfn, Access)>,
+        pages: Range<u64>,
+        frame: Pfn,
+        table_frame: impl FnMut() -> Option<Pfn>,
+    ) -> Result<(), DescriptorMapError> {
+        let mapped = self.map_shared_unpublished(pages.clone(), frame, table_frame);
+        self.publish(pages);
+        mapped
+    }
+
+    fn map_shared_unpublished(
+        &mut self,
+        mut pages: Range<u64>,
+        frame: Pfn,
         mut table_frame: impl FnMut() -> Option<Pfn>,
     ) -> Result<(), DescriptorMapError> {
-        let (mut last, mut first_page, mut end) = (None, u64::MAX, 0);
-        let mapped = pages.try_for_each(|(page, frame, access)| {
-            (first_page, end) = (first_page.min(page), end.max(page.saturating_add(1)));
-            let table = match last {
-                Some((number, table)) if number == page / PAGES_PER_L1_TABLE => table,
-                _ => self.get_or_make_entry(page, Level::L1, &mut table_frame)?.table(),
-            };
-            last = Some((page / PAGES_PER_L1_TABLE, table));
-            let addr = EntryAddr::new(table, l1_index(page));
-            self.set_if_empty(addr, page, self.page_entry(frame, Level::L1, access))
-        });
-        self.publish(first_page..end);
-        mapped
+        let (tables, entry) = (self.tables, self.page_entry(frame, Level::L1, Access::Read));
+        while !pages.is_empty() {
+            let first = self.get_or_make_entry(pages.start, Level::L1, &mut table_frame)?;
+            let no_such_page = DescriptorMapError::NoSuchPage(pages.start);
+            let table = tables.table(first.table()).ok_or(no_such_page)?;
+            for (place, page) in table[first.index()..].iter().zip(&mut pages) {
+                set_if_empty(place, page, entry)?;
+            }
+        }
+        Ok(())
     }
 
     /// Unmaps `pages`. After a flush, passes the frames that backed the pages to `unmapped`, in runs.

@@ -28,8 +28,3 @@ pub(super) fn frames_of<F: Format>(entry: Entry<F>, level: Level) -> PfnRange {
 pub(super) fn access_of<F: Format>(entry: Entry<F>) -> Access {
     if entry.is_writable() { Access::Write } else { Access::Read }
 }
-
-/// Returns the index of a page's entry in its L1 table.
-pub(super) fn l1_index(page: u64) -> usize {
-    usize::try_from(page % PAGES_PER_L1_TABLE).unwrap_or(0)
-}

@@ -98,11 +98,10 @@ fn one_shared_frame_backs_many_pages() {
         let arena = Arena::new(13);
         let (mut tables, mut map) = FreedTables::with_map::<F>(&arena);
         let shared = pfn(77);
-        let backing = |page: u64| match page % 8 {
-            0 => (page, pfn(1000 + page / 8), Access::Write),
-            _ => (page, shared, Access::Read),
-        };
-        map.map_each((8..24).map(backing), || arena.frame()).unwrap();
+        for first in [8, 16] {
+            map.map(first, pfn_range(1000 + first / 8, 1), || arena.frame()).unwrap();
+            map.map_shared(first + 1..first + 8, shared, || arena.frame()).unwrap();
+        }
         assert_eq!(map.frame(8), Some((pfn(1001), Access::Write)));
         assert_eq!(map.frame(15), Some((shared, Access::Read)));
         assert_eq!(map.frame(16), Some((pfn(1002), Access::Write)));
@@ -116,6 +115,27 @@ fn one_shared_frame_backs_many_pages() {
         );
         let shared_pages = unmapped.iter().filter(|&&(frames, _)| frames == pfn_range(77, 1));
         assert_eq!(shared_pages.count(), 14);
+    }
+    each_format!(check);
+}
+
+#[test]
+fn a_shared_frame_is_mapped_across_tables_up_to_a_page_that_is_mapped() {
+    fn check<F: Format>() {
+        let arena = Arena::new(13);
+        let (_, mut map) = FreedTables::with_map::<F>(&arena);
+        let (own, shared) = (pfn(1000), pfn(77));
+        map.map(1030, pfn_range(1000, 1), || arena.frame()).unwrap();
+        let mapped = map.map_shared(500..1100, shared, || arena.frame());
+        assert_eq!(mapped, Err(DescriptorMapError::AlreadyMapped(1030)));
+        for page in 500..1030 {
+            assert_eq!(map.frame(page), Some((shared, Access::Read)));
+        }
+        assert_eq!((map.frame(499), map.frame(1030)), (None, Some((own, Access::Write))));
+        assert_eq!(map.frame(1031), None);
+        assert_eq!(map.map_shared(5..5, shared, || None), Ok(()));
+        let no_table = map.map_shared(5000..5001, shared, || None);
+        assert_eq!(no_table, Err(DescriptorMapError::NoFrame(5000)));
     }
     each_format!(check);
 }

@@ -22,8 +22,8 @@ use hotmem_guest::cmdline::{DescriptorPlace, Namespace, Options};
 use hotmem_guest::descriptor::{Owner, Page};
 use hotmem_guest::to_usize;
 use hotmem_memmap::{
-    Altmap, AltmapError, Backing, Compound, DescribeError, Kind, MapLayout, Memmap, ShareError,
-    Slots, SlotsError,
+    Altmap, AltmapError, Compound, DescribeError, Kind, MapLayout, Memmap, ShareError, Slots,
+    SlotsError,
 };
 pub(super) use reconfigure::{Ram, ReconfigureError, Unchanged};
 use supply::{DescriptorFrames, free_frames};
@@ -245,34 +245,18 @@ impl BoundMemory {
         };
         self.parameters.memmap(&self.owner)?.describe_shared_tails(descriptors);
 
-        // The last page that is not backed by shared tails, and its frame.
-        let (mut last, mut alloc_error) = (None, None);
-        let pages = self.layout.pages(self.data).map_while(|page| {
-            let number = page.offset.0 / FRAME_SIZE;
-            match page.backing {
-                Backing::SharedTails => Some((number, tails, Access::Read)),
-                Backing::OwnFrame => match supply.take(1) {
-                    Ok(frame) => {
-                        last = Some((number, frame));
-                        Some((number, frame.start(), Access::Write))
-                    }
-                    Err(error) => {
-                        alloc_error = Some(error);
-                        None
-                    }
-                },
+        let map = space.descriptor_map_mut();
+        for compound in self.data.chunks(self.layout.compound().frames()) {
+            let pages = LAYOUT.descriptors.pages_of(compound);
+            let own = supply.take(1).map_err(BindError::NoMemory)?;
+            if let Err(error) = map.map(pages.start, own, allocate_table) {
+                supply.put_back(own);
+                return Err(BindError::DescriptorMap(error));
             }
-        });
-        if let Err(error) = space.descriptor_map_mut().map_each(pages, allocate_table) {
-            // If the error occurred at a later page, which has shared tails, the frame is mapped.
-            if let Some((page, frame)) = last
-                && page == error.page()
-            {
-                supply.put_back(frame);
-            }
-            return Err(BindError::DescriptorMap(error));
+            map.map_shared(pages.start + 1..pages.end, tails, allocate_table)
+                .map_err(BindError::DescriptorMap)?;
         }
-        alloc_error.map_or(Ok(()), |error| Err(BindError::NoMemory(error)))
+        Ok(())
     }
 }
 
