@@ -3,6 +3,7 @@
 mod callgrind;
 mod compare;
 pub(crate) mod contiguity;
+mod cxl;
 pub(crate) mod dlpar;
 pub(crate) mod fragmentation;
 pub mod frames;
@@ -39,6 +40,8 @@ pub enum Command {
     /// Measure binding persistent memory in a guest under QEMU, which includes writing its
     /// descriptors
     Nvdimm(nvdimm::Args),
+    /// Measure making the memory of CXL devices RAM, and device memory again, in a guest under QEMU
+    Cxl(cxl::Args),
     /// Measure adding and removing the LMBs of a pseries partition
     Dlpar(dlpar::Args),
     /// Measure allocating and freeing frames in this process, and compare with other allocators
@@ -83,6 +86,7 @@ pub fn run(command: &Command) -> Result<()> {
         Command::Contiguity(args) => contiguity::run(args),
         Command::Memmap(args) => memmap::run(args),
         Command::Nvdimm(args) => nvdimm::run(args),
+        Command::Cxl(args) => cxl::run(args),
         Command::Dlpar(args) => dlpar::run(args),
         Command::Frames(args) => frames::run(args),
         Command::Fragmentation(args) => fragmentation::run(args),

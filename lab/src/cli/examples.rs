@@ -29,6 +29,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("bench contiguity", &["bench contiguity --sizes 64G,512G --only-sizes --runs 1"]),
     ("bench memmap", &["bench memmap --size 100G --rebinds 5"]),
     ("bench nvdimm", &["bench nvdimm --guests hotmem,linux --measures time"]),
+    ("bench cxl", &["bench cxl --guests hotmem,linux --devices 2 --measures time"]),
     ("bench dlpar", &["bench dlpar --cases 126000 --runs 3"]),
     ("bench frames", &["bench frames --sizes 16G --accesses pair,random --runs 3"]),
     ("bench fragmentation", &["bench fragmentation --size 4G --runs 3"]),

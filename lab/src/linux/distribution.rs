@@ -1,6 +1,6 @@
 //! Debian's packages of Linux for an architecture.
 
-use super::error::Error;
+use super::{error::Error, packages::Drivers};
 use crate::qemu::Architecture;
 
 /// What differs between the architectures.
@@ -30,13 +30,25 @@ pub(super) const ARM64: Distribution = Distribution {
     console: "ttyAMA0",
 };
 
+/// Debian's cloud kernels have no drivers of CXL, and Linux 6.1 makes no memory of CXL devices RAM.
+pub(super) const AMD64_CXL: Distribution = Distribution {
+    package: "linux-image-6.12-amd64",
+    flavour: "deb12-amd64",
+    directory: "linux-cxl",
+    console: "ttyS0",
+};
+
 impl Distribution {
     /// Returns the packages for an architecture on which Linux is a peer.
-    pub(super) fn of(architecture: Architecture) -> Result<&'static Distribution, Error> {
-        match architecture {
-            Architecture::X86_64 => Ok(&AMD64),
-            Architecture::Aarch64 => Ok(&ARM64),
-            Architecture::Riscv64 => Err(Error::NoHotplug(architecture)),
+    pub(super) fn of(
+        architecture: Architecture,
+        drivers: Drivers,
+    ) -> Result<&'static Distribution, Error> {
+        match (architecture, drivers) {
+            (Architecture::X86_64, Drivers::Cxl) => Ok(&AMD64_CXL),
+            (Architecture::X86_64, _) => Ok(&AMD64),
+            (Architecture::Aarch64, _) => Ok(&ARM64),
+            (Architecture::Riscv64, _) => Err(Error::NoHotplug(architecture)),
         }
     }
 }

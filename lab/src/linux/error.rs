@@ -18,7 +18,7 @@ pub enum Error {
     )]
     NoHotplug(Architecture),
     /// A file of the packages is missing.
-    #[error("the Linux kernel's package is incomplete: no {}", .0.display())]
+    #[error("the packages for Linux are incomplete: no {}", .0.display())]
     Missing(PathBuf),
     /// A file cannot be read.
     #[error("reading {}", .0.display())]

@@ -2,7 +2,7 @@
 //! script that prints on the console the events that the reference guest would print.
 //!
 //! The initramfs is put together when it is needed: BusyBox, the kernel's modules, and `begin.sh`
-//! followed by `init.sh` or `nvdimm.sh`.
+//! followed by `init.sh`, `nvdimm.sh` or `cxl.sh`. `cxl.sh` needs another kernel, and daxctl.
 
 pub(crate) mod cpio;
 mod distribution;
@@ -32,6 +32,8 @@ const INSTALLED: &str = "/";
 const INIT: &str = concat!(include_str!("begin.sh"), include_str!("init.sh"));
 /// The script of the first process of a guest with persistent memory.
 const NVDIMM: &str = concat!(include_str!("begin.sh"), include_str!("nvdimm.sh"));
+/// The script of the first process of a guest with CXL devices.
+const CXL: &str = concat!(include_str!("begin.sh"), include_str!("cxl.sh"));
 
 /// The interval at which the guest polls its memory, and the most by which its reports are late.
 pub const POLL_INTERVAL: std::time::Duration = std::time::Duration::from_millis(20);
@@ -57,10 +59,11 @@ impl Linux {
     /// # Errors
     /// [`Error`].
     pub fn find(architecture: Architecture, drivers: Drivers) -> Result<Linux, Error> {
-        let distribution = Distribution::of(architecture)?;
+        let distribution = Distribution::of(architecture, drivers)?;
         let init = match drivers {
             Drivers::Virtio => INIT,
             Drivers::Nvdimm => NVDIMM,
+            Drivers::Cxl => CXL,
         };
         for root in [Path::new(UNPACKED).join(distribution.directory), INSTALLED.into()] {
             if let Some(packages) = Packages::below(&root, distribution, drivers)? {
@@ -113,7 +116,7 @@ fn initramfs(packages: &Packages, init: &str) -> Result<Vec<u8>, Error> {
     let read = |path: &Path| fs::read(path).map_err(|error| Error::Read(path.into(), error));
     let too_large = |error| Error::Initramfs(io::Error::other(error));
     let mut archive = cpio::Archive::default();
-    for directory in ["bin", "dev", "modules", "proc", "sys", "touched"] {
+    for directory in ["bin", "dev", "lib", "lib64", "modules", "proc", "sys", "touched"] {
         archive = archive.directory(directory);
     }
     archive = archive.file("init", init.as_bytes()).map_err(too_large)?;
@@ -123,6 +126,17 @@ fn initramfs(packages: &Packages, init: &str) -> Result<Vec<u8>, Error> {
         let name = module.file_name().unwrap_or_default().to_string_lossy();
         archive =
             archive.file(&format!("modules/{n:02}-{name}"), &read(module)?).map_err(too_large)?;
+    }
+    for program in &packages.programs {
+        let name = program.file_name().unwrap_or_default().to_string_lossy();
+        let directory = match &*name {
+            // The path that programs name.
+            "ld-linux-x86-64.so.2" => "lib64",
+            name if name.contains(".so.") => "lib",
+            _ => "bin",
+        };
+        archive =
+            archive.file(&format!("{directory}/{name}"), &read(program)?).map_err(too_large)?;
     }
     Ok(archive.finish())
 }
@@ -201,6 +215,12 @@ mod tests {
             Report::Event(Event::Unbound { device: 0, us: 7 }),
         ];
         assert_eq!(events_of(NVDIMM), expected);
+        let mode = "7".into();
+        let expected = [
+            Report::BailOut("7".into()),
+            Report::Event(Event::Reconfigured { device: 0, mode, online: 7, free: 7, us: 7 }),
+        ];
+        assert_eq!(events_of(CXL), expected);
     }
 
     #[test]
@@ -213,9 +233,9 @@ mod tests {
     fn names_of_modules_keep_their_order() {
         let script = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/src/linux/init.sh"));
         let busybox = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"));
-        let modules = vec![script, busybox.clone()];
+        let (kernel, modules) = ("/nowhere".into(), vec![script, busybox.clone()]);
         let archive =
-            initramfs(&Packages { kernel: "/nowhere".into(), busybox, modules }, INIT).unwrap();
+            initramfs(&Packages { kernel, busybox, modules, programs: Vec::new() }, INIT).unwrap();
         let text = String::from_utf8_lossy(&archive);
         let offsets = ["init\0", "modules/00-init.sh\0", "modules/01-Cargo.toml\0", "TRAILER!!!\0"]
             .map(|name| text.find(name));

@@ -13,6 +13,8 @@ pub enum Drivers {
     Virtio,
     /// Persistent memory.
     Nvdimm,
+    /// CXL memory devices, with daxctl.
+    Cxl,
 }
 
 impl Drivers {
@@ -37,6 +39,36 @@ impl Drivers {
                 "dax/device_dax",
                 "acpi/nfit/nfit",
             ],
+            Drivers::Cxl => &[
+                "cxl/cxl_pci",
+                "cxl/cxl_acpi",
+                "cxl/cxl_mem",
+                "dax/device_dax",
+                "dax/dax_cxl",
+                "dax/kmem",
+            ],
+        }
+    }
+
+    /// Returns the programs that the script calls besides BusyBox, and their libraries.
+    const fn programs(self) -> &'static [&'static str] {
+        match self {
+            Drivers::Virtio | Drivers::Nvdimm => &[],
+            Drivers::Cxl => &[
+                "bin/daxctl",
+                "lib/x86_64-linux-gnu/ld-linux-x86-64.so.2",
+                "lib/x86_64-linux-gnu/libc.so.6",
+                "lib/x86_64-linux-gnu/libcrypto.so.3",
+                "lib/x86_64-linux-gnu/libdaxctl.so.1",
+                "lib/x86_64-linux-gnu/libiniparser.so.1",
+                "lib/x86_64-linux-gnu/libjson-c.so.5",
+                "lib/x86_64-linux-gnu/libkmod.so.2",
+                "lib/x86_64-linux-gnu/liblzma.so.5",
+                "lib/x86_64-linux-gnu/libndctl.so.6",
+                "lib/x86_64-linux-gnu/libudev.so.1",
+                "lib/x86_64-linux-gnu/libuuid.so.1",
+                "lib/x86_64-linux-gnu/libzstd.so.1",
+            ],
         }
     }
 }
@@ -51,6 +83,8 @@ pub(super) struct Packages {
     pub(super) busybox: PathBuf,
     /// The modules in the order of loading, without those that the kernel contains.
     pub(super) modules: Vec<PathBuf>,
+    /// The programs besides BusyBox, and their libraries.
+    pub(super) programs: Vec<PathBuf>,
 }
 
 impl Packages {
@@ -82,7 +116,9 @@ impl Packages {
                 None => return Err(Error::Missing(files[0].clone())),
             }
         }
-        Ok(Some(Packages { kernel, busybox, modules: found }))
+        let program = |path: &&str| find(path).ok_or_else(|| Error::Missing(root.join(path)));
+        let programs = drivers.programs().iter().map(program).collect::<Result<_, _>>()?;
+        Ok(Some(Packages { kernel, busybox, modules: found, programs }))
     }
 }
 

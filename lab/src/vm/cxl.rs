@@ -8,14 +8,13 @@ use super::{
 };
 use crate::{
     progress,
-    qemu::{Architecture, Config, Cxl, Emulator, Vm},
+    qemu::{Architecture, Config, Vm},
 };
 use anyhow::{Context, Result, bail};
 use hotmem::Bytes;
 use std::time::Instant;
 
-/// The boot memory without descriptors of the devices' memory.
-const BOOT_MEMORY: Bytes = Bytes::mib(128);
+const NO_QEMU: &str = "--cxl needs QEMU 10: `cargo xtask setup`";
 /// The unit of devices.
 const UNIT: u64 = 256 << 20;
 
@@ -66,24 +65,10 @@ impl Plan<'_> {
     }
 
     fn config(&self, config: Config) -> Result<Config> {
-        let count = u64::from(self.count);
-        // A page of descriptors for each compound, and page tables. The tails of compounds share a page.
-        // The addresses need not begin at a whole GiB, so 1 GiB may have no whole compound.
-        let is_large =
-            self.args.plug > Bytes::gib(1) && self.args.plug.0.is_multiple_of(Bytes::gib(1).0);
-        let (compound, share) = if is_large { ("1G", 16 << 10) } else { ("2M", 256) };
-        let default = BOOT_MEMORY + Bytes((self.args.plug.0 / share).next_multiple_of(2 << 20));
-        let devices = vec![Bytes(self.args.plug.0 / count); self.count.into()];
-        let config = Config {
-            emulator: Emulator::with_cxl().context("--cxl needs QEMU 10: `cargo xtask setup`")?,
-            boot_memory: self.args.machine.boot_memory_or(default),
-            cxl: Some(Cxl::volatile(&devices)),
-            ..config
-        };
-        let config = config.with_guest_option("cxl", "devdax").with_guest_option("ways", count);
-        let config =
-            config.with_guest_option("align", compound).with_guest_option("tails", "shared");
-        let config = config.with_guest_option("release", "off").with_commands();
+        let devices = vec![Bytes(self.args.plug.0 / u64::from(self.count)); self.count.into()];
+        let config = config.with_reconfigurable_cxl(&devices).context(NO_QEMU)?.with_commands();
+        let boot_memory = self.args.machine.boot_memory_or(config.boot_memory);
+        let config = Config { boot_memory, ..config }.with_guest_option("release", "off");
         Ok(match self.args.touched_memory() {
             Some(size) => config.with_touched_memory(size),
             None => config,
