@@ -40,6 +40,7 @@ pub use decoder::{
 };
 pub use device::{
     COMMAND_LIMIT, DeviceError, DeviceRegisters, EventLog, Mailbox, MailboxError, MemoryState,
+    READY_LIMIT,
 };
 pub use hotmem_addr::{AddrError, Bytes, Pfn, PfnRange};
 pub use interleave::{Granularity, UNIT, Ways};

@@ -83,6 +83,24 @@ fn answers_are_read() {
 }
 
 #[test]
+fn capacity_without_a_fixed_type_gets_its_type_from_the_partition() {
+    let fixed = Capacity::read(&capacity(4, 1, 3)).unwrap();
+    assert!(!fixed.has_variable_part());
+    let variable = Capacity::read(&capacity(4, 0, 1)).unwrap();
+    assert!(variable.has_variable_part());
+    let [total, volatile, persistent] = [4, 3, 1].map(|units| Bytes(units * UNIT));
+    let now = variable.with_partition(&numbers(&[3, 1, 0, 0]));
+    assert_eq!(now, Ok(Capacity { total, volatile, persistent }));
+    for (answer, error) in [
+        (numbers(&[3, 2, 0, 0]), AnswerError::Capacity { units: 3 }),
+        (numbers(&[u64::MAX, 0]), AnswerError::Capacity { units: u64::MAX }),
+        (numbers(&[3]), AnswerError::Short { len: 8, wanted: 16 }),
+    ] {
+        assert_eq!(variable.with_partition(&answer), Err(error));
+    }
+}
+
+#[test]
 fn answers_truncated_at_any_byte_are_errors() {
     let extent = Extent { start: 0, len: 1 };
     let records = events(&[record(1, 0, extent, 1), record(2, 0, extent, 0)]);

@@ -155,6 +155,30 @@ impl Capacity {
         let [total, volatile, persistent] = [total, volatile, persistent].map(Bytes);
         Ok(Capacity { total, volatile, persistent })
     }
+
+    /// Returns whether some of the capacity has no fixed type, so that the device must be asked by Get
+    /// Partition Info which type it has now.
+    #[must_use]
+    pub fn has_variable_part(&self) -> bool {
+        self.volatile.0 + self.persistent.0 < self.total.0
+    }
+
+    /// Reads the answer to Get Partition Info (Table 8-129): the same capacity with its present types.
+    ///
+    /// # Errors
+    /// The answer is too short, or the capacities exceed the total.
+    pub fn with_partition(self, answer: &[u8]) -> Result<Self, AnswerError> {
+        let part = part(answer, 0, 0x10)?;
+        let field = |at| {
+            let units = u64_at(part, at).unwrap_or(0);
+            units.checked_mul(UNIT).ok_or(AnswerError::Capacity { units })
+        };
+        let (volatile, persistent) = (field(0)?, field(8)?);
+        if volatile.checked_add(persistent).is_none_or(|parts| parts > self.total.0) {
+            return Err(AnswerError::Capacity { units: volatile / UNIT });
+        }
+        Ok(Capacity { volatile: Bytes(volatile), persistent: Bytes(persistent), ..self })
+    }
 }
 
 impl Region {

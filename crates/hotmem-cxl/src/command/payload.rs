@@ -12,6 +12,8 @@ pub mod opcode {
     pub const SET_INTERRUPT_POLICY: u16 = 0x0103;
     /// Identify Memory Device. It has no payload.
     pub const IDENTIFY: u16 = 0x4000;
+    /// Get Partition Info. It has no payload.
+    pub const GET_PARTITION: u16 = 0x4100;
     /// Get Dynamic Capacity Configuration.
     pub const GET_DYNAMIC_CONFIG: u16 = 0x4800;
     /// Get Dynamic Capacity Extent List.

@@ -2,6 +2,11 @@
 
 use super::{error::DeviceError, mailbox::Mailbox};
 use crate::registers::{GONE, Registers};
+use core::{task::Poll, time::Duration};
+
+/// How long a device may take to get ready. The specification has no limit for all of it; Linux waits as
+/// long.
+pub const READY_LIMIT: Duration = Duration::from_secs(60);
 
 /// The identities of device capabilities.
 const STATUS: u16 = 1;
@@ -104,6 +109,23 @@ impl DeviceRegisters {
             1 => MemoryState::NotReady,
             _ => MemoryState::Failed,
         })
+    }
+
+    /// Waits until the memory can be used, or can never be used, by one read of a register. `since` is
+    /// when the wait began. Returns [`MemoryState::NotReady`] after [`READY_LIMIT`].
+    ///
+    /// # Errors
+    /// The device is gone.
+    pub fn poll_ready(
+        &self,
+        registers: &mut impl Registers,
+        since: Duration,
+        now: Duration,
+    ) -> Poll<Result<MemoryState, DeviceError>> {
+        match self.memory_state(registers) {
+            Ok(MemoryState::NotReady) if now.saturating_sub(since) < READY_LIMIT => Poll::Pending,
+            state => Poll::Ready(state),
+        }
     }
 
     /// Reads whether a log has events.

@@ -4,6 +4,6 @@ mod block;
 mod error;
 mod mailbox;
 
-pub use block::{DeviceRegisters, EventLog, MemoryState};
+pub use block::{DeviceRegisters, EventLog, MemoryState, READY_LIMIT};
 pub use error::{DeviceError, MailboxError};
 pub use mailbox::{COMMAND_LIMIT, Mailbox};

@@ -6,7 +6,7 @@ use hotmem_addr::Bytes;
 use hotmem_cxl::command::{Capacity, opcode};
 use hotmem_cxl::{
     COMMAND_LIMIT, DeviceError, DeviceRegisters, EventLog, Mailbox, MailboxError, MemoryState,
-    Registers,
+    READY_LIMIT, Registers,
 };
 use proptest::prelude::*;
 use std::{task::Poll, time::Duration};
@@ -70,6 +70,27 @@ fn the_state_of_the_memory_is_read() {
         device.put(MEMORY, &[status]);
         assert_eq!(registers.memory_state(&mut device), Ok(state), "{status:#b}");
     }
+}
+
+#[test]
+fn a_device_gets_ready_or_the_wait_for_it_ends() {
+    let mut device = Device::new();
+    let (registers, _) = DeviceRegisters::find(&mut device).unwrap();
+    let (since, last) = (Duration::from_secs(9), Duration::from_nanos(1));
+    for (status, state) in [(0b1_0100, MemoryState::Ready), (0b1_0110, MemoryState::Failed)] {
+        device.put(MEMORY, &[0b1_0000]);
+        for now in [since, since + READY_LIMIT - last] {
+            assert_eq!(registers.poll_ready(&mut device, since, now), Poll::Pending);
+        }
+        device.put(MEMORY, &[status]);
+        assert_eq!(registers.poll_ready(&mut device, since, since), Poll::Ready(Ok(state)));
+    }
+    device.put(MEMORY, &[0]);
+    let late = registers.poll_ready(&mut device, since, since + READY_LIMIT);
+    assert_eq!(late, Poll::Ready(Ok(MemoryState::NotReady)));
+    device.put(MEMORY, &[0xff; 8]);
+    let gone = registers.poll_ready(&mut device, since, since);
+    assert_eq!(gone, Poll::Ready(Err(DeviceError::Gone)));
 }
 
 #[test]
