@@ -234,6 +234,23 @@ fn dynamic_capacity_comes_and_goes_in_random_order_while_memory_is_in_use() {
 }
 
 #[test]
+fn extents_that_were_accepted_before_boot_are_ram_again_and_go_back() {
+    let mut vm = Vm::start(&machine(Cxl::dynamic(&[UNIT]))).unwrap();
+    let CxlMemory { addr: base, .. } = vm.wait_for_cxl().unwrap();
+    let accepted = [extent(1, 2), extent(7, 1)];
+    vm.add_capacity(0, &accepted).unwrap();
+    wait_for_changes(&mut vm, base, &accepted, true);
+    vm.reset().unwrap();
+    assert_eq!(vm.wait_for_cxl().unwrap().addr, base);
+    wait_for_changes(&mut vm, base, &accepted, true);
+    vm.add_capacity(0, &[extent(10, 1)]).unwrap();
+    wait_for_changes(&mut vm, base, &[extent(10, 1)], true);
+    vm.release_capacity(0, &[extent(7, 1)]).unwrap();
+    wait_for_changes(&mut vm, base, &[extent(7, 1)], false);
+    end(vm);
+}
+
+#[test]
 fn extents_that_are_vetoed_go_back_and_extents_in_use_stay() {
     let config = machine(Cxl::dynamic(&[UNIT])).with_touched_memory(UNIT);
     let config = config.with_guest_option("release", "off").with_guest_option("vetoes", 1);

@@ -65,9 +65,7 @@ impl MemoryDevice {
         let mut registers = block(BlockKind::Device, DEVICE_BYTES)?;
         let decoders = Decoders::find(&mut component, Role::Device)?.ok_or(CxlError::NoDecoders)?;
         let (state, mailbox) = DeviceRegisters::find(&mut registers)?;
-        if state.memory_state(&mut registers)? != MemoryState::Ready {
-            return Err(CxlError::NotReady);
-        }
+        wait_until_ready(&state, &mut registers, clock)?;
         if !decoders.is_enabled(&mut component)? && config::uses_ranges(&mut config)? {
             return Err(CxlError::UsedByFirmware);
         }
@@ -95,7 +93,15 @@ impl MemoryDevice {
     fn read_capacity(&mut self, clock: &Clock) -> Result<(), CxlError> {
         let mut answer = [0; MAX_ANSWER];
         let len = self.command(opcode::IDENTIFY, &[], &mut answer, clock)?;
-        let Capacity { total, volatile, persistent } = Capacity::read(&answer[..len])?;
+        let mut capacity = Capacity::read(&answer[..len])?;
+        if capacity.has_variable_part() {
+            match self.command(opcode::GET_PARTITION, &[], &mut answer, clock) {
+                Ok(len) => capacity = capacity.with_partition(&answer[..len])?,
+                Err(MailboxError::Refused { code, .. }) if UNSUPPORTED.contains(&code) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let Capacity { total, volatile, persistent } = capacity;
         if volatile.0 > 0 {
             self.memory = 0..volatile.0;
             return Ok(());
@@ -172,6 +178,27 @@ impl MemoryDevice {
             MemoryKind::Dynamic => "dynamic",
             MemoryKind::Volatile => "volatile",
             MemoryKind::Persistent => "persistent",
+        }
+    }
+}
+
+/// Waits until the memory can be used and the mailbox takes commands.
+fn wait_until_ready(
+    state: &DeviceRegisters,
+    registers: &mut Block,
+    clock: &Clock,
+) -> Result<(), CxlError> {
+    let now = || Duration::from_micros(clock.now_us());
+    let since = now();
+    loop {
+        // The wait has a time limit of its own.
+        WATCHDOG.progress();
+        match state.poll_ready(registers, since, now()) {
+            Poll::Pending => {}
+            Poll::Ready(Ok(MemoryState::Ready)) => return Ok(()),
+            Poll::Ready(Ok(MemoryState::Failed)) => return Err(CxlError::Failed),
+            Poll::Ready(Ok(MemoryState::NotReady)) => return Err(CxlError::NotReady),
+            Poll::Ready(Err(error)) => return Err(error.into()),
         }
     }
 }

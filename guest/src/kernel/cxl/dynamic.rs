@@ -1,5 +1,7 @@
 //! Memory that a device offers in extents and asks back: it is RAM while the device lends it.
 
+mod list;
+
 use super::device::MemoryDevice;
 use super::error::{CxlError, from_reasons};
 use crate::arch::{Clock, LAYOUT};
@@ -8,12 +10,9 @@ use crate::kernel::fatal::{give_up, must};
 use crate::kernel::progress::WATCHDOG;
 use core::fmt;
 use hotmem::geometry::PAGEBLOCK_FRAMES;
-use hotmem::{
-    AddError, Announce, Blocker, NodeId, OnlineType, PfnRange, Progress, RangeError, State,
-};
+use hotmem::{AddError, Announce, Blocker, NodeId, OnlineType, PfnRange, Progress, RangeError};
 use hotmem_cxl::command::{
-    AnswerError, Event, EventPage, Extent, ExtentPage, More, clear_event, get_events, get_extents,
-    opcode,
+    AnswerError, Event, EventPage, Extent, More, clear_event, get_events, opcode,
 };
 use hotmem_cxl::plan::Plan;
 use hotmem_cxl::{
@@ -29,8 +28,8 @@ const NO_ROOM: CapacityError = CapacityError::Full { capacity: MAX_EXTENTS };
 const BUFFER: usize = 4096;
 /// Memory for answers and payloads.
 pub(super) type Buffer = [u8; BUFFER];
-/// The number of extents that are read at once.
-const EXTENTS_AT_ONCE: u32 = 64;
+/// The number of requests in turn that may fail.
+const MAX_FAILURES: u32 = 3;
 
 /// The dynamic capacity of a device.
 pub(crate) struct DynamicMemory {
@@ -39,6 +38,12 @@ pub(crate) struct DynamicMemory {
     range: PfnRange,
     online: OnlineType,
     capacity: DynamicCapacity<MAX_EXTENTS>,
+    /// Whether the memory is online that was accepted before boot.
+    has_adopted: bool,
+    /// Whether the last events that were read say that others were lost.
+    has_overflowed: bool,
+    /// The number of requests in turn that have failed.
+    failures: u32,
 }
 
 /// What has happened to an extent.
@@ -95,7 +100,15 @@ impl DynamicMemory {
         let region = lender.device.dynamic.ok_or(CxlError::NoMemory)?;
         engine.hotplug.announce(Announce { node, ..range.into() })?;
         let capacity = DynamicCapacity::new(&[region]);
-        Ok(DynamicMemory { device: number, range, online, capacity })
+        Ok(DynamicMemory {
+            device: number,
+            range,
+            online,
+            capacity,
+            has_adopted: false,
+            has_overflowed: false,
+            failures: 0,
+        })
     }
 
     /// Returns the number of the device.
@@ -105,22 +118,59 @@ impl DynamicMemory {
 
     /// Handles the device's events, if there are any. Costs one read of a register if there are none.
     /// `report` is told what happens to each extent. Returns whether there was an event.
+    ///
+    /// An error ends the request. After [`MAX_FAILURES`] errors in turn, or one after which it is unknown
+    /// what the device has, the device is not served any more.
     #[inline(never)]
     pub(super) fn step(
         &mut self,
         lender: &mut Lender<'_>,
         engine: &mut Engine,
         report: &mut dyn FnMut(Outcome<'_>),
+    ) -> bool {
+        if self.failures >= MAX_FAILURES {
+            return false;
+        }
+        let error = match self.handle_event(lender, engine, report) {
+            Ok(has_happened) => {
+                self.failures = 0;
+                return has_happened;
+            }
+            Err(error) => error,
+        };
+        self.capacity.failed();
+        let is_final = error.is_final() || !self.has_adopted;
+        self.failures = if is_final { MAX_FAILURES } else { self.failures + 1 };
+        report(Outcome::Malformed(&error));
+        if self.failures >= MAX_FAILURES {
+            report(Outcome::Malformed(&"the device is not served any more"));
+        }
+        true
+    }
+
+    fn handle_event(
+        &mut self,
+        lender: &mut Lender<'_>,
+        engine: &mut Engine,
+        report: &mut dyn FnMut(Outcome<'_>),
     ) -> Result<bool, DynamicError> {
+        if !self.has_adopted {
+            self.adopt(lender, engine, report)?;
+            self.has_adopted = true;
+        }
         let MemoryDevice { state, registers, .. } = &mut *lender.device;
         if !state.has_events(registers, EventLog::DynamicCapacity)? {
             return Ok(false);
         }
         let len = lender.command(opcode::GET_EVENTS, &get_events())?;
-        // The buffer is needed for other commands before the next event is handled.
-        let Some(record) = EventPage::read(&lender.buffer[..len])?.records().next() else {
-            return Ok(false);
-        };
+        let page = EventPage::read(&lender.buffer[..len])?;
+        if page.overflow && !self.has_overflowed {
+            report(Outcome::Malformed(&"events of dynamic capacity were lost: the log was full"));
+        }
+        self.has_overflowed = page.overflow;
+        // The buffer is needed for other commands before the next event is handled, so that all others
+        // are read again.
+        let Some(record) = page.records().next() else { return Ok(false) };
         match self.capacity.take(&record.event) {
             Ok(()) => {}
             Err(CapacityError::Unanswered) => {
@@ -228,7 +278,17 @@ impl DynamicMemory {
                 }
             }
         })?;
-        self.send(lender)?.map_err(DynamicError::Mailbox)?;
+        if let Err(error) = self.send(lender)? {
+            // What the device has refused stays accepted. After any other error, nobody knows.
+            if matches!(error, MailboxError::Refused { .. }) {
+                for &range in removed.iter() {
+                    if let Err(obstacle) = self.add(range, engine) {
+                        give_up(format_args!("CXL: {range} is accepted, but {obstacle}"));
+                    }
+                }
+            }
+            return Err(error.into());
+        }
         if without_room > 0 {
             report(Outcome::Malformed(&NO_ROOM));
         }
@@ -262,51 +322,6 @@ impl DynamicMemory {
             must("CXL", hotplug.remove(range));
             Obstacle::Online(error)
         })
-    }
-
-    /// Compares what is accepted with the device's list, and with the engine. Ends the run if they
-    /// differ.
-    #[inline(never)]
-    fn check(&mut self, lender: &mut Lender<'_>, engine: &Engine) -> Result<(), DynamicError> {
-        let (mut first, mut listed) = (0, 0);
-        loop {
-            let payload = get_extents(first, EXTENTS_AT_ONCE);
-            let len = lender.command(opcode::GET_EXTENTS, &payload)?;
-            let page = ExtentPage::read(&lender.buffer[..len])?;
-            for extent in page.extents() {
-                let is_accepted = self.capacity.accepted().iter().any(|one| {
-                    extent.start >= one.start
-                        && extent.start.saturating_add(extent.len) <= one.start + one.len
-                });
-                if !is_accepted {
-                    give_up(format_args!(
-                        "CXL: the device lists {extent:x?}, which is not accepted"
-                    ));
-                }
-                // A device may list an extent twice.
-                listed = u64::saturating_add(listed, extent.len);
-                first += 1;
-            }
-            if first >= page.total || page.extents().next().is_none() {
-                break;
-            }
-        }
-        let accepted: u64 = self.capacity.accepted().iter().map(|extent| extent.len).sum();
-        let mut present = 0;
-        let mut rest = self.range;
-        while !rest.is_empty() {
-            let (run, state) = engine.hotplug.state_at(rest.start(), rest.end());
-            if state != State::Absent {
-                present += run.bytes().0;
-            }
-            rest = rest.split_at(run.end()).1;
-        }
-        if listed != accepted || present != accepted {
-            give_up(format_args!(
-                "CXL: {accepted} bytes are accepted, {listed} listed, {present} present"
-            ));
-        }
-        Ok(())
     }
 }
 
@@ -347,6 +362,17 @@ impl fmt::Display for Obstacle {
             Obstacle::Add(error) => error.fmt(f),
             Obstacle::Online(error) | Obstacle::Offline(error) => error.fmt(f),
             Obstacle::Blocked(blocker) => blocker.fmt(f),
+        }
+    }
+}
+
+impl DynamicError {
+    /// Returns whether it is unknown after the error what the device has.
+    fn is_final(&self) -> bool {
+        match self {
+            DynamicError::Device(_) => true,
+            DynamicError::Mailbox(error) => !matches!(error, MailboxError::Refused { .. }),
+            DynamicError::Answer(_) | DynamicError::Capacity(_) => false,
         }
     }
 }

@@ -7,7 +7,7 @@ use hotmem::{AnnounceError, PfnRange};
 use hotmem_cxl::command::AnswerError;
 use hotmem_cxl::config::{BlockKind, ConfigError};
 use hotmem_cxl::plan::{PlanError, PlanFailure};
-use hotmem_cxl::{DecoderError, DeviceError, MailboxError};
+use hotmem_cxl::{DecoderError, DeviceError, MailboxError, READY_LIMIT};
 
 /// The reason why a device, or the memory of several devices, is not used.
 pub(crate) enum CxlError {
@@ -20,8 +20,10 @@ pub(crate) enum CxlError {
     /// The device does not have these registers, or not within a BAR.
     NoRegisters(BlockKind),
     NoDecoders,
-    /// The memory or the mailbox is not ready.
+    /// The memory or the mailbox does not get ready.
     NotReady,
+    /// The memory cannot be used until the device is reset or replaced.
+    Failed,
     /// The firmware has routed addresses to the device by its range registers.
     UsedByFirmware,
     /// The device has neither memory nor dynamic capacity.
@@ -76,7 +78,8 @@ impl fmt::Display for CxlError {
             CxlError::NoPort => f.write_str("no port leads to the device"),
             CxlError::NoRegisters(kind) => write!(f, "the device has no {kind:?} registers"),
             CxlError::NoDecoders => f.write_str("the device has no decoders"),
-            CxlError::NotReady => f.write_str("the device is not ready"),
+            CxlError::NotReady => write!(f, "the device is not ready after {READY_LIMIT:?}"),
+            CxlError::Failed => f.write_str("the memory of the device has failed"),
             CxlError::UsedByFirmware => {
                 f.write_str("the firmware has set the device's range registers")
             }

@@ -6,6 +6,7 @@
 //! | `device.rs` | a device: its registers and its capacity |
 //! | `topology.rs` | bridges and devices, and their decoders |
 //! | `dynamic.rs` | dynamic capacity, which is RAM while a device lends it |
+//! | `dynamic/list.rs` | the device's list of what is accepted |
 //! | `memory.rs` | memory of devices, as device memory or as RAM |
 //! | `registers.rs` | access to registers |
 //! | `error.rs` | why a device is not used |
@@ -25,8 +26,8 @@ use super::progress::WATCHDOG;
 use super::take_once::TakeOnce;
 use crate::arch::{Clock, Console};
 use device::MemoryDevice;
+pub(crate) use dynamic::Outcome;
 use dynamic::{Buffer, DynamicMemory, Lender};
-pub(crate) use dynamic::{DynamicError, Outcome};
 use error::CxlError;
 use hotmem::{Bytes, NodeId, PfnRange};
 use hotmem_cxl::cedt::Window;
@@ -192,7 +193,7 @@ impl Cxl {
         engine: &mut Engine,
         clock: &Clock,
         report: &mut dyn FnMut(usize, Outcome<'_>),
-    ) -> Result<bool, DynamicError> {
+    ) -> bool {
         let mut has_happened = false;
         for (number, dynamic) in self.dynamic.iter_mut().enumerate() {
             let Some(dynamic) = dynamic else { continue };
@@ -200,9 +201,9 @@ impl Cxl {
             let (Some(device), Some(plan)) = (device, &self.plans[number]) else { continue };
             let mut lender = Lender { device, plan, clock, buffer: &mut self.buffer };
             has_happened |=
-                dynamic.step(&mut lender, engine, &mut |outcome| report(number, outcome))?;
+                dynamic.step(&mut lender, engine, &mut |outcome| report(number, outcome));
         }
-        Ok(has_happened)
+        has_happened
     }
 
     /// Returns devices without addresses, as many below each bridge of a window.

@@ -4,7 +4,6 @@ use super::Session;
 use super::touching::TouchRound;
 use crate::kernel::cxl::{ChangeError, Cxl, CxlMemory, Outcome};
 use crate::kernel::engine::online_type;
-use crate::kernel::fatal::must;
 use crate::kernel::firmware::CxlFirmware;
 use crate::kernel::memory::FRAMES;
 use crate::kernel::pci::FoundDevices;
@@ -61,7 +60,7 @@ impl Session {
         let Some(cxl) = &mut self.cxl else { return false };
         let (start_us, mut has_added) = (self.clock.now_us(), false);
         let report = &mut self.report;
-        let result = cxl.step(self.engine, self.clock, &mut |memory, outcome| {
+        let has_happened = cxl.step(self.engine, self.clock, &mut |memory, outcome| {
             let us = self.clock.now_us().saturating_sub(start_us);
             let online = Bytes(FRAMES.counts().online * FRAME_SIZE);
             has_added |= matches!(outcome, Outcome::Added(_));
@@ -83,7 +82,7 @@ impl Session {
             self.engine.hooks.workload.memory_was_plugged();
             self.touch_round = Some(TouchRound::default());
         }
-        must("CXL", result)
+        has_happened
     }
 
     /// Carries out the next command. Returns whether there was one.

@@ -154,6 +154,19 @@ impl Vm {
         }
     }
 
+    /// Resets the machine: the guest boots again. Devices keep the extents that it has accepted.
+    ///
+    /// # Errors
+    /// QEMU does not answer.
+    pub fn reset(&mut self) -> Result<(), Error> {
+        if let Some(commands) = &mut self.commands {
+            commands.is_ready = false;
+        }
+        // Elsewhere a reset ends QEMU.
+        self.execute("set-action", &json!({ "reboot": "reset" }))?;
+        self.execute("system_reset", &json!({})).map(drop)
+    }
+
     /// Makes CXL memory RAM (`system-ram N`) or device memory again (`devdax N`).
     ///
     /// # Errors
