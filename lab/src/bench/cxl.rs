@@ -14,7 +14,7 @@ use crate::{
     qemu::{Architecture, Config, Cxl, Emulator, Event, Vm, host, image},
     size,
 };
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use clap::ValueEnum;
 use hotmem::Bytes;
 use indicatif::ProgressBar;
@@ -144,6 +144,10 @@ impl Case<'_> {
         vec![self.args.size; self.devices.into()]
     }
 
+    fn size(&self) -> Bytes {
+        Bytes(self.args.size.0 * u64::from(self.devices))
+    }
+
     fn counts(&self) -> bool {
         self.measure == Measure::Instructions
     }
@@ -187,13 +191,19 @@ impl Case<'_> {
 
     /// Measures Linux. If it does not end in time, or cannot do the case, the record says so.
     fn measure_linux(&self, linux: &Linux, sample: &mut Sample, progress: &ProgressBar) {
-        let mut steps = ["to_ram", "to_device"].into_iter().cycle();
-        let mut step = steps.next().unwrap_or_default();
+        let mut step = "to_ram";
         let measured = self.start_linux(linux).and_then(|mut vm| {
-            for _ in 0..2 * self.rounds() {
-                let time = wait_for_change(&mut vm)?;
-                self.add(sample, step, Guest::Linux, time);
-                step = steps.next().unwrap_or_default();
+            for _ in 0..self.rounds() {
+                step = "to_ram";
+                let (with, to_ram) = wait_for_change(&mut vm)?;
+                step = "to_device";
+                let (without, to_device) = wait_for_change(&mut vm)?;
+                let (became_ram, size) = (Bytes(with.0.saturating_sub(without.0)), self.size());
+                step = "to_ram";
+                // daxctl does not say so.
+                ensure!(became_ram == size, "only {became_ram} of {size} became RAM");
+                self.add(sample, "to_ram", Guest::Linux, to_ram);
+                self.add(sample, "to_device", Guest::Linux, to_device);
             }
             Ok(())
         });
@@ -212,8 +222,7 @@ impl Case<'_> {
 
     fn start_linux(&self, linux: &Linux) -> Result<Vm> {
         let devices = self.sizes();
-        let size = Bytes(self.args.size.0 * u64::from(self.devices));
-        let boot_memory = LINUX_MEMORY + Bytes(size.frames() * DESCRIPTOR.0);
+        let boot_memory = LINUX_MEMORY + Bytes(self.size().frames() * DESCRIPTOR.0);
         let config = linux.config(Bytes::ZERO);
         let config = config.with_guest_option("online", self.policy);
         let config = config.with_guest_option("rounds", self.rounds());
@@ -234,10 +243,10 @@ impl Case<'_> {
     }
 }
 
-/// Waits until Linux has changed its memory. Returns the time that it took.
-fn wait_for_change(vm: &mut Vm) -> Result<Duration> {
+/// Waits until Linux has changed its memory. Returns what is online now, and the time that it took.
+fn wait_for_change(vm: &mut Vm) -> Result<(Bytes, Duration)> {
     let changed = |event: &Event| match *event {
-        Event::Reconfigured { us, .. } => Some(Duration::from_micros(us)),
+        Event::Reconfigured { online, us, .. } => Some((Bytes(online), Duration::from_micros(us))),
         _ => None,
     };
     Ok(vm.wait("change of memory", changed)?.0)
