@@ -11,7 +11,7 @@ use crate::{
     guest::{Guest, Policy},
     linux::{DESCRIPTOR, Drivers, Linux},
     progress,
-    qemu::{Architecture, Config, Cxl, Emulator, Event, Vm, host, image},
+    qemu::{Accel, Architecture, Config, Cxl, Emulator, Event, Vm, host, image},
     size,
 };
 use anyhow::{Context, Result, bail, ensure};
@@ -100,6 +100,7 @@ fn measure_all(args: &Args, sample: &mut Sample) -> Result<()> {
     let image = has(Guest::Hotmem).then(|| image::find(args.guest_image.as_deref())).transpose()?;
     let linux = has(Guest::Linux).then(|| Linux::find(Architecture::X86_64, Drivers::Cxl));
     let linux = linux.transpose()?;
+    sample.set_executor(Accel::Tcg.into());
     let progress = progress::spinner();
     for case in args.cases() {
         if let Some(image) = &image {
@@ -164,7 +165,6 @@ impl Case<'_> {
     /// Adds a time by the guest's clock. Where instructions are counted, one takes a nanosecond.
     fn add(&self, sample: &mut Sample, step: &str, guest: Guest, time: Duration) {
         let value = if self.counts() { time.as_nanos() as f64 } else { time.as_secs_f64() };
-        sample.set_executor(crate::qemu::Accel::Tcg.into());
         sample.add(&format!("{}/{step}", self.name()), &guest.to_string(), self.metric(), value);
     }
 
