@@ -4,7 +4,7 @@
 use crate::{steps::Steps, table};
 use std::process::ExitCode;
 
-const PORTS: [&str; 3] = ["arceos", "ostd", "c-kernel"];
+const PORTS: [&str; 4] = ["arceos", "tgoskits", "ostd", "c-kernel"];
 
 /// Builds the kernels of the port with this name and runs their tests, or builds those of all ports
 /// if the name is `build`.

@@ -40,7 +40,7 @@ pub(crate) enum Task {
     /// Builds another kernel with Hotmem, boots it, and plugs and unplugs memory
     Ports {
         /// The kernel; `build` builds all of them, for `hotmem bench ports`
-        #[arg(value_parser = ["arceos", "ostd", "c-kernel", "build"])]
+        #[arg(value_parser = ["arceos", "tgoskits", "ostd", "c-kernel", "build"])]
         port: String,
     },
     /// Writes the tables of docs/benchmarks.md and README.md from docs/records.json

@@ -8,6 +8,7 @@ pub const ARCEOS: Kernel = Kernel {
     name: "ArceOS",
     port: "arceos",
     image: "boot-tables/x86_64-unknown-none/release/hotmem-arceos",
+    firmware: None,
     boot_memory: Bytes::mib(128),
     cpus: 1,
 };
@@ -40,6 +41,7 @@ pub const OSTD: Kernel = Kernel {
     name: "OSTD",
     port: "ostd",
     image: "ostd/x86_64-unknown-none/release/hotmem-ostd",
+    firmware: None,
     boot_memory: Bytes::mib(512),
     cpus: 1,
 };
@@ -65,6 +67,18 @@ pub const C_KERNEL: Kernel = Kernel {
     name: "the kernel in C",
     port: "c-kernel",
     image: "c/kernel",
+    firmware: None,
     boot_memory: Bytes::mib(128),
+    cpus: 1,
+};
+
+/// ArceOS of TGOSKits, with its own page tables. Its boot code runs as an EFI application, and uses as
+/// many CPUs as the machine has.
+pub const TGOSKITS: Kernel = Kernel {
+    name: "ArceOS of TGOSKits",
+    port: "tgoskits",
+    image: "tgoskits/kernel.efi",
+    firmware: Some("/usr/share/ovmf/OVMF.fd"),
+    boot_memory: Bytes::gib(1),
     cpus: 1,
 };

@@ -6,7 +6,7 @@ mod measure;
 
 pub use kernels::{
     ARCEOS, ARCEOS_PAGING, ARCEOS_SMP, ARCEOS_STOCK, C_KERNEL, OSTD, OSTD_HOTMEM, OSTD_KTEST,
-    OSTD_OSDK,
+    OSTD_OSDK, TGOSKITS,
 };
 pub use measure::{CommittedMemory, PlugCycle, Segments, booted_with, end, verified};
 
@@ -24,6 +24,8 @@ pub struct Kernel {
     pub port: &'static str,
     /// The path of its image, relative to `target/ports`.
     pub image: &'static str,
+    /// The firmware that starts it as an EFI application, if QEMU cannot start it.
+    pub firmware: Option<&'static str>,
     /// Its boot memory.
     pub boot_memory: Bytes,
     /// The number of its CPUs.
@@ -41,6 +43,12 @@ impl Kernel {
     #[must_use]
     pub fn config(&self, device_memory: Bytes) -> Config {
         let config = Config::new(self.image(), device_memory).with_touched_memory(device_memory);
-        Config { boot_memory: self.boot_memory, cpus: self.cpus, patience: patience(), ..config }
+        Config {
+            firmware: self.firmware,
+            boot_memory: self.boot_memory,
+            cpus: self.cpus,
+            patience: patience(),
+            ..config
+        }
     }
 }

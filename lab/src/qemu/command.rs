@@ -48,6 +48,9 @@ impl Config {
         let nvdimm = if self.nvdimms.is_empty() { "" } else { ",nvdimm=on" };
         let cxl = self.cxl.as_ref().map(Cxl::machine_options).unwrap_or_default();
         add_option("-machine", format!("{}{nvdimm}{cxl}", self.machine));
+        if let Some(firmware) = self.firmware {
+            add_option("-bios", firmware.into());
+        }
         add_option("-accel", accel.into());
         add_option("-cpu", self.cpu.unwrap_or(cpu).into());
         if self.icount {

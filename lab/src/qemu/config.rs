@@ -68,6 +68,9 @@ pub struct Config {
     pub machine: &'static str,
     /// The kernel's image.
     pub kernel: PathBuf,
+    /// The firmware, which starts the kernel as an EFI application. If this is `None`, QEMU starts the
+    /// kernel.
+    pub firmware: Option<&'static str>,
     /// The kernel's initial file system, if there is one.
     pub initrd: Option<PathBuf>,
     /// The words of the kernel's command line.
@@ -168,6 +171,7 @@ impl Config {
             architecture: Architecture::X86_64,
             machine: "q35",
             kernel,
+            firmware: None,
             initrd: None,
             append: Vec::new(),
             boot_memory: Bytes::mib(128),
