@@ -123,9 +123,10 @@ impl TestedKernel {
         let _lock = ONE_MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
         let cycle = self.0.plug_and_unplug(memory).unwrap();
         let (used, boot_memory) = (cycle.checked_memory, cycle.boot_memory);
-        // UEFI's firmware keeps some MiB of RAM for itself.
-        if self.0.firmware.is_none() {
-            assert_is_ram_of(boot_memory, self.0.boot_memory);
+        match self.0.firmware {
+            None => assert_is_ram_of(boot_memory, self.0.boot_memory),
+            // UEFI's firmware keeps about 10 MiB of RAM for itself.
+            Some(_) => assert_is_ram_but(boot_memory, self.0.boot_memory, Bytes::mib(16)),
         }
         assert_eq!(cycle.plug.online, boot_memory + memory);
         // The kernel uses all plugged memory, and a part of boot memory.
@@ -293,5 +294,12 @@ fn pending(event: &Event) -> Option<(String, Bytes)> {
 /// than 2 MiB.
 #[track_caller]
 pub(crate) fn assert_is_ram_of(online: Bytes, memory: Bytes) {
-    assert!(online <= memory && online + Bytes::mib(2) > memory, "{online} of {memory}");
+    assert_is_ram_but(online, memory, Bytes::mib(2));
+}
+
+/// Checks that `online` is the RAM of a machine with this much memory, of which the firmware keeps less
+/// than `kept`.
+#[track_caller]
+fn assert_is_ram_but(online: Bytes, memory: Bytes, kept: Bytes) {
+    assert!(online <= memory && online + kept > memory, "{online} of {memory}");
 }

@@ -9,17 +9,12 @@ mod tgoskits;
 
 /// The tests that `cargo xtask test` runs, one for each port in Rust.
 mod first {
-    use crate::{arceos, ostd, tgoskits};
+    use crate::{arceos, ostd};
     use hotmem::Bytes;
 
     #[test]
     fn arceos_plugs_uses_and_unplugs_memory() {
         arceos::ARCEOS.plugs_and_unplugs(Bytes::gib(1));
-    }
-
-    #[test]
-    fn tgoskits_plugs_uses_and_unplugs_memory() {
-        tgoskits::ARCEOS.plugs_and_unplugs(Bytes::gib(1));
     }
 
     #[test]

@@ -16,12 +16,12 @@ type VirtioMem = HotplugDevice<'static, pci::Transport, Cpus>;
 /// The size that the host requests to signal that it has no more requests.
 const END_SIZE: Bytes = Bytes::mib(2);
 
-/// Carries out the host's requests until the host requests [`END_SIZE`]. Returns whether the device
-/// worked. Without a device there is nothing to do.
+/// Carries out the host's requests until the host requests [`END_SIZE`]. Returns whether the device was
+/// found, and worked.
 pub fn run() -> bool {
     let Some(transport) = pci::find(DeviceType::Memory) else {
-        report_boot();
-        return true;
+        println!("Bail out! there is no virtio-mem device");
+        return false;
     };
     let Some(queue) = pci::shared_memory(VirtioMem::MEMORY_SIZE) else { return false };
     let memory = HotplugMemory::new(OnlineType::Kernel, Budget { pageblocks: 64 })

@@ -67,25 +67,25 @@ fn uncount(kind: UsageKind, bytes: usize) {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum AllocError {
     /// A size, an alignment or an address is invalid.
-    #[error("invalid allocation parameter")]
+    #[error("the size, the alignment or the address is invalid")]
     InvalidParam,
     /// The allocator is already initialized.
-    #[error("allocator is already initialized")]
+    #[error("memory was added before")]
     AlreadyInitialized,
     /// The range overlaps another one.
-    #[error("memory region overlaps an existing allocation region")]
+    #[error("the memory overlaps memory that was added before")]
     MemoryOverlap,
     /// Not enough memory is free.
-    #[error("not enough memory")]
+    #[error("too little memory is free")]
     NoMemory,
     /// The memory was not allocated.
-    #[error("memory was not allocated by this allocator")]
+    #[error("the memory is not allocated")]
     NotAllocated,
     /// The allocator is not initialized.
-    #[error("allocator is not initialized")]
+    #[error("no memory was added yet")]
     NotInitialized,
     /// There is no such allocation.
-    #[error("allocation was not found")]
+    #[error("there is no such allocation")]
     NotFound,
 }
 
