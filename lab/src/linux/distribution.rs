@@ -1,6 +1,6 @@
 //! Debian's packages of Linux for an architecture.
 
-use super::{error::Error, packages::Drivers};
+use super::{drivers::Drivers, error::Error};
 use crate::qemu::Architecture;
 
 /// What differs between the architectures.

@@ -6,14 +6,15 @@
 
 pub(crate) mod cpio;
 mod distribution;
+mod drivers;
 mod error;
 mod packages;
 
 use crate::qemu::{Architecture, Config};
 use distribution::Distribution;
+pub use drivers::Drivers;
 pub use error::Error;
 use hotmem::Bytes;
-pub use packages::Drivers;
 use packages::Packages;
 use rustix::fs::{MemfdFlags, memfd_create};
 use std::{

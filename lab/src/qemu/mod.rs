@@ -19,6 +19,7 @@ pub mod image;
 mod kvm_cpu;
 mod monitor;
 mod process;
+mod reconfigurable_cxl;
 mod report;
 mod vm;
 

@@ -9,8 +9,8 @@ use core::sync::atomic::Ordering::{Relaxed, Release};
 use hotmem_addr::Pfn;
 use hotmem_addr::geometry::FRAME_SIZE;
 use hotmem_pgtable::{
-    AtomicU64, ENTRIES, Entry, EntryAddr, Flusher, Format, Level, LocatedEntry, Native, Tables,
-    entry_at, find_entry_from,
+    ENTRIES, Entry, EntryAddr, Flusher, Level, LocatedEntry, Native, Tables, entry_at,
+    find_entry_from,
 };
 
 impl<T: Tables + Copy, F: Flusher + Copy> DescriptorMap<T, F> {
@@ -127,24 +127,6 @@ impl<T: Tables + Copy, F: Flusher + Copy> DescriptorMap<T, F> {
             table[addr.index()].store(entry.bits(), Release);
         }
     }
-}
-
-/// Writes the entry of a page, if the place is empty. Otherwise fails. Fails too if `entry` is empty,
-/// because the format has no entry for the page's frame.
-pub(super) fn set_if_empty<F: Format>(
-    place: &AtomicU64,
-    page: u64,
-    entry: Entry<F>,
-) -> Result<(), DescriptorMapError> {
-    if entry.is_empty() {
-        return Err(DescriptorMapError::NoFrame(page));
-    }
-    if place.load(Relaxed) != 0 {
-        return Err(DescriptorMapError::AlreadyMapped(page));
-    }
-    // Release pairs with the address dependency of the processor's page walk, as in `write`.
-    place.store(entry.bits(), Release);
-    Ok(())
 }
 
 /// Returns the first multiple of `unit` above `page`. `unit` is a power of two.

@@ -20,6 +20,7 @@ mod entries;
 mod error;
 mod layout;
 mod page;
+mod place;
 #[cfg(test)]
 mod tests;
 
@@ -31,7 +32,6 @@ pub(crate) use page::PAGES_PER_L1_TABLE;
 use crate::flush::flush_all;
 use crate::tables::SpareTables;
 use core::ops::Range;
-use entries::set_if_empty;
 use hotmem_addr::geometry::FRAME_SIZE;
 use hotmem_addr::{Bytes, Pfn, PfnRange};
 use hotmem_pgtable::{
@@ -39,6 +39,7 @@ use hotmem_pgtable::{
     VirtRange,
 };
 use page::{LARGE_FRAMES, access_of, frames_of};
+use place::set_if_empty;
 
 /// The page tables of the map. Pages are numbered from its base.
 pub struct DescriptorMap<T, F: Flusher> {
