@@ -21,7 +21,7 @@ fn main() {
     let passed =
         passed && hotmem::violated_invariants().count == 0 && ax_alloc::refused_frees() == 0;
     ax_std::println!("hotmem: {}", if passed { "PASS" } else { "FAIL" });
-    // ArceOS sends what was printed from a queue, by interrupts. It has no function that waits for it.
+    // The last lines are lost if the machine ends at once.
     let end = monotonic_time() + Duration::from_millis(200);
     while monotonic_time() < end {
         core::hint::spin_loop();

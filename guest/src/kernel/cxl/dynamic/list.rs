@@ -18,12 +18,16 @@ impl DynamicMemory {
         engine: &mut Engine,
         report: &mut dyn FnMut(Outcome<'_>),
     ) -> Result<(), DynamicError> {
-        let mut listed = 0;
+        let (mut listed, mut total_before) = (0, u32::MAX);
         loop {
             // The buffer is needed for other commands before the next extent is read.
             let len = lender.command(opcode::GET_EXTENTS, &get_extents(listed, 1))?;
             let page = ExtentPage::read(&lender.buffer[..len])?;
-            let Some(extent) = page.extents().next().filter(|_| listed < page.total) else {
+            let total = page.total;
+            if total >= total_before {
+                give_up("CXL: the device lists an extent that was given back");
+            }
+            let Some(extent) = page.extents().next().filter(|_| listed < total) else {
                 return self.check(lender, engine);
             };
             self.capacity.adopt(extent)?;
@@ -35,8 +39,8 @@ impl DynamicMemory {
                 }
                 Err(obstacle) => {
                     report(Outcome::Refused(self.range, &obstacle));
-                    // The list becomes shorter.
                     self.give_back(extent, lender)?;
+                    total_before = total;
                 }
             }
         }
