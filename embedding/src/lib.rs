@@ -56,6 +56,8 @@ impl<E: fmt::Display> From<E> for PrintedError {
 unsafe extern "C" {
     static image_start: u8;
     static image_end: u8;
+    /// The page below the stack, which is not mapped.
+    static boot_stack_guard: [u8; 4096];
 }
 
 /// Returns the physical addresses of the image.
@@ -70,6 +72,7 @@ pub fn direct_map(phys_addr: u64) -> *mut u8 {
 
 /// Runs the kernel. [`kernel!`] calls this function.
 pub fn run(loader_table: u64, main: fn(&Boot) -> Result<(), PrintedError>) -> ! {
+    arch::handle_exceptions();
     let boot = arch::read_loader_table(loader_table);
     let result = boot.and_then(|boot| {
         arch::start_devices()?;
@@ -107,6 +110,18 @@ impl Boot {
         let unmapped = self.ram.iter().map(|ram| ram.start.max(BOOT_MAPPING.end)..ram.end);
         unmapped.filter(|ram| !ram.is_empty())
     }
+}
+
+/// Prints an exception, and ends the machine. `address` is the one that could not be accessed, if the
+/// exception has one.
+fn end_by_exception(name: &str, instruction: u64, address: u64) -> ! {
+    let guard = (&raw const boot_stack_guard).addr() as u64;
+    if (guard..guard + 4096).contains(&address) {
+        println!("the stack has overflowed at {instruction:#x}");
+    } else {
+        println!("{name} at {instruction:#x}, address {address:#x}");
+    }
+    arch::exit(false)
 }
 
 #[panic_handler]

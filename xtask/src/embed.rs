@@ -26,7 +26,7 @@ pub(crate) fn run() -> ExitCode {
 /// Builds the kernels for each architecture, and boots them if its QEMU is installed.
 pub(crate) fn check(steps: &mut Steps) {
     steps.run_group("embed");
-    let names = step_names().unwrap_or_default();
+    let names = kernel_names().unwrap_or_default();
     if names.is_empty() {
         steps.fail("there are no examples in embedding/".to_owned());
     }
@@ -51,8 +51,8 @@ fn boot_all(steps: &mut Steps, machine: &Machine, names: &[String]) {
     }
 }
 
-/// Returns the names of the steps, in order.
-fn step_names() -> io::Result<Vec<String>> {
+/// Returns the names of the kernels, in order.
+fn kernel_names() -> io::Result<Vec<String>> {
     let entries = root().join("embedding/examples").read_dir()?;
     let stem = |path: PathBuf| Some(path.file_stem()?.to_string_lossy().into_owned());
     let mut names: Vec<_> = entries.flatten().filter_map(|entry| stem(entry.path())).collect();
@@ -60,13 +60,13 @@ fn step_names() -> io::Result<Vec<String>> {
     Ok(names)
 }
 
-/// Returns a table of the text, constants, data and zeroed data of each image for a PC in KiB.
+/// Returns a table of the text, constants, data and zeroed data of each step's image for a PC in KiB.
 fn size_table() -> io::Result<String> {
     let mut table = format!(
         "{:24}{:>10}{:>10}{:>10}{:>10}\n",
         "KiB of images for x86-64", "text", "constants", "data", "zeroes"
     );
-    for name in step_names()? {
+    for name in kernel_names()?.into_iter().filter(|name| name.starts_with("step_")) {
         let image = fs::read(machine::PC.image(&name))?;
         let sizes = sections(&image).ok_or(io::ErrorKind::InvalidData)?;
         let kib = sizes.map(|bytes| format!("{:>10.1}", bytes as f64 / 1024.0)).concat();
@@ -99,9 +99,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_page_names_every_step() {
+    fn the_page_names_every_kernel() {
         let page = fs::read_to_string(root().join("docs/embedding.md")).unwrap();
-        let names = step_names().unwrap();
+        let names = kernel_names().unwrap();
         assert!(names.len() > 3, "{names:?}");
         for name in names {
             assert!(page.contains(&format!("`embedding/examples/{name}")), "{name}");

@@ -11,7 +11,7 @@ mod shared_memory;
 use hotmem::{AllocRequest, OnlineType};
 use hotmem::{BootMap, BootRange, Budget, Bytes, Frames, Hotplug, NoHooks, OneCpu};
 use hotmem_embedding::{Boot, PrintedError, direct_map, kernel, now, println};
-use hotmem_virtio::mem::{Device, HotplugMemory, Progress, Status};
+use hotmem_virtio::mem::{HotplugDevice, HotplugMemory, Progress, Status};
 use mapping::KernelMapping;
 use shared_memory::shared_memory;
 use virtio_drivers::transport::{DeviceType, pci::PciTransport};
@@ -34,20 +34,16 @@ fn main(boot: &Boot) -> Result<(), PrintedError> {
     let boot_memory = FRAMES.counts().present;
 
     let transport = pci::find(DeviceType::Memory, &mut hotplug)?;
-    let queue = shared_memory(&FRAMES, Device::<PciTransport>::MEMORY_SIZE)?;
-    let mut device = Device::new(transport, queue)?;
+    let queue = shared_memory(&FRAMES, HotplugDevice::<PciTransport, OneCpu>::MEMORY_SIZE)?;
     // Put memory online as movable. A call of `poll` takes at most 128 MiB offline.
-    let mut memory = HotplugMemory::new(OnlineType::Movable, Budget { pageblocks: 64 });
+    let memory = HotplugMemory::new(OnlineType::Movable, Budget { pageblocks: 64 });
+    let mut device = HotplugDevice::new(transport, queue, memory)?;
 
     let mut reached_size = Bytes::ZERO;
     loop {
         // A kernel calls `poll` when the device interrupts, and at the time in `Progress::Pending`.
-        let mut hooks = NoHooks;
-        let mut engine_memory = memory
-            .bind(&mut hotplug, &mut hooks)
-            .map_err(|_| "the memory belongs to another instance")?;
-        let progress = device.poll(now(), 1000, &mut engine_memory);
-        if let Progress::Ready(failure) = progress {
+        let progress = device.poll(now(), 1000, &mut hotplug, &mut NoHooks);
+        if let Progress::Ready(failure) = progress.map_err(|_| "another instance's memory")? {
             return Err(failure.into());
         }
         let plugged = device.driver().plugged();

@@ -59,7 +59,6 @@ fn main(boot: &Boot) -> Result<(), PrintedError> {
         mapping::add_boot_ram(&mut hotplug, ram)?;
     }
 
-    // `HotplugDevice` is the device of step 5 with its memory manager.
     let transport = pci::find(DeviceType::Memory, &mut hotplug)?;
     let queue = shared_memory(&FRAMES, HotplugDevice::<PciTransport, OneCpu>::MEMORY_SIZE)?;
     let memory = HotplugMemory::new(OnlineType::Movable, Budget { pageblocks: 64 });

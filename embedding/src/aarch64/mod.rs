@@ -2,9 +2,11 @@
 //! are constants here. Other kernels read them from the device tree, too.
 
 mod entry;
+mod exceptions;
 mod pci;
 mod serial;
 
+pub(crate) use exceptions::handle as handle_exceptions;
 pub use pci::ConfigurationSpace;
 pub(crate) use pci::assign_addresses as start_devices;
 pub(crate) use serial::print_line;

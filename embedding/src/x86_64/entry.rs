@@ -1,7 +1,7 @@
 //! Switches from PVH's 32-bit entry to 64-bit mode, and calls `kernel_main`.
 //!
 //! The stack has 16 KiB, as in many kernels. The page below it is not mapped, so that an overflow
-//! ends the kernel.
+//! ends the kernel (`exceptions.rs`).
 
 use core::arch::global_asm;
 
@@ -81,6 +81,7 @@ boot_l1_table:
 
     .section .bss.boot_stack, "aw", @nobits
     .balign 4096
+    .globl boot_stack_guard
 boot_stack_guard:
     .skip 0x1000
     .skip 0x4000

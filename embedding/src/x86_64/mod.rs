@@ -1,9 +1,11 @@
 //! x86-64: boots by PVH on a PC, whose firmware has set up the devices.
 
 mod entry;
+mod exceptions;
 mod pci;
 mod serial;
 
+pub(crate) use exceptions::handle as handle_exceptions;
 pub use pci::ConfigurationSpace;
 pub(crate) use serial::print_line;
 

@@ -63,6 +63,10 @@ const STEPS_WITH_DIMM: [&str; 2] = ["step_4_mapping", "step_7_zero_pages"];
 const LITTLE_RAM: &str = "64M";
 /// QEMU's exit status after a kernel has reported success.
 const SUCCESS_STATUS: i32 = 0x10 << 1 | 1;
+/// QEMU's exit status after a kernel has reported an error.
+const FAILURE_STATUS: i32 = 0x11 << 1 | 1;
+/// A kernel that fails, and what it must print.
+const FAILING: (&str, &str) = ("stack_overflow", "the stack has overflowed at ");
 /// The time limit of a kernel on an idle host.
 const TIME_LIMIT: Duration = Duration::from_secs(120);
 /// The text that a kernel prints before a command for QEMU's monitor.
@@ -82,8 +86,8 @@ impl Machine {
         sizes.chain(maps_memory.then_some(LITTLE_RAM))
     }
 
-    /// Boots a kernel and shows its output. Sends the commands that the kernel prints after [`PROMPT`]
-    /// to QEMU's monitor.
+    /// Boots a kernel, shows its output, and checks that it succeeds, or fails as [`FAILING`] says. Sends the
+    /// commands that the kernel prints after [`PROMPT`] to QEMU's monitor.
     pub(super) fn boot(&self, name: &str, ram: &str) -> io::Result<()> {
         let monitor = std::env::temp_dir().join(format!("hotmem-{}-{name}", std::process::id()));
         let seconds = scaled(TIME_LIMIT).as_secs().to_string();
@@ -94,10 +98,14 @@ impl Machine {
         qemu.arg("-monitor").arg(format!("unix:{},server=on,wait=off", monitor.display()));
         qemu.arg("-kernel").arg(self.image(name));
         let mut qemu = qemu.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
+        let (expected_status, text) =
+            if name == FAILING.0 { (FAILURE_STATUS, FAILING.1) } else { (SUCCESS_STATUS, "") };
+        let mut text_was_printed = text.is_empty();
         let mut commands = Ok(());
         let lines = qemu.stdout.take().map(BufReader::new).into_iter().flat_map(BufRead::lines);
         for line in lines.map_while(Result::ok) {
             println!("   {}", line.trim_end());
+            text_was_printed |= line.contains(text);
             if let Some(command) = line.trim_end().strip_prefix(PROMPT) {
                 commands = commands.and_then(|()| send_to_monitor(&monitor, command));
             }
@@ -106,10 +114,13 @@ impl Machine {
         // QEMU leaves the socket behind only if it was killed.
         let _ = fs::remove_file(&monitor);
         commands?;
-        if status.code() == Some(SUCCESS_STATUS) {
+        if !text_was_printed {
+            return Err(io::Error::other(format!("the kernel did not print \"{text}\"")));
+        }
+        if status.code() == Some(expected_status) {
             return Ok(());
         }
-        Err(io::Error::other(format!("the kernel did not report success: {status}")))
+        Err(io::Error::other(format!("the kernel ended with {status}, not {expected_status}")))
     }
 }
 
