@@ -2,7 +2,9 @@
 
 use crate::{
     alloc_free_instructions, api, check, demo, embed, figures, header, lines, lint, ports, setup,
-    stack, test, text_size,
+    stack,
+    steps::Steps,
+    test, text_size,
     times::{RecordedTimes, rounded},
 };
 use clap::{
@@ -35,6 +37,8 @@ pub(crate) enum Task {
     Setup,
     /// Boots the reference guest, plugs 64 GiB into it and unplugs them
     Demo,
+    /// Builds the reference guest for each architecture into target/images
+    Guest,
     /// Boots the kernels of docs/embedding.md and prints their sizes
     Embed,
     /// Builds another kernel with Hotmem, boots it, and plugs and unplugs memory
@@ -161,6 +165,7 @@ impl Task {
             Task::Busy => test::run_busy(),
             Task::Setup => setup::run(),
             Task::Demo => demo::run(),
+            Task::Guest => guest_images(),
             Task::Embed => embed::run(),
             Task::Ports { port } => ports::run(&port),
             Task::Figures { first: None } => figures::write(),
@@ -175,6 +180,13 @@ impl Task {
             Task::Lines { directory } => report("lines of code", lines::run(directory.as_deref())),
         }
     }
+}
+
+/// Builds the images of the reference guest.
+fn guest_images() -> ExitCode {
+    let mut steps = Steps::default();
+    steps.run_group("guest");
+    steps.conclude()
 }
 
 /// Prints the error of a task, and what it is about.

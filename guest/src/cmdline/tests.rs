@@ -142,3 +142,20 @@ fn unknown_keys_and_bad_values_are_reported() {
 fn bytes_that_are_not_text_are_refused() {
     assert_eq!(Options::parse(b"quiet \xff"), Err(CmdlineError::NotText(6)));
 }
+
+/// The page has every key of [`Options`], and each example in it is accepted.
+#[test]
+fn the_page_on_the_guest_has_every_option() {
+    let page = include_str!("../../../docs/guest.md");
+    let examples =
+        || page.lines().filter_map(|line| line.strip_prefix("| `hotmem.")?.split('`').next());
+    for example in examples() {
+        assert!(parse(&format!("hotmem.{example}")).is_ok(), "{example}");
+    }
+    let keys = include_str!("../cmdline.rs").split("(`hotmem.").skip(1);
+    let keys = keys.map(|rest| rest.split(['`', '=']).next().unwrap());
+    for key in keys {
+        assert!(examples().any(|example| example.split('=').next() == Some(key)), "{key}");
+    }
+    assert!(examples().count() > 30);
+}

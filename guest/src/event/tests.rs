@@ -46,3 +46,25 @@ fn a_resize_contains_the_zone_if_one_was_queried() {
     let expected = r#""zone":{"name":"kernel","spanned":0,"online":2097152,"described_holes":4096,"asked":4,"contiguous":3}}"#;
     assert!(text.ends_with(expected), "{text}");
 }
+
+/// The page has every event, with its fields in their order.
+#[test]
+fn the_page_on_the_guest_has_every_event() {
+    let page = include_str!("../../../docs/guest.md");
+    let sources = concat!(include_str!("json.rs"), include_str!("cxl.rs"));
+    let templates =
+        sources.split(r#""event":""#).skip(1).map(|rest| rest.split("\"#").next().unwrap());
+    let mut events = 0;
+    for template in templates {
+        let (name, fields) = template.split_once('"').unwrap();
+        let row = page.lines().find(|line| line.starts_with(&format!("| `{name}` |")));
+        let row = row.unwrap_or_else(|| panic!("no row of {name}"));
+        let mut in_row = row.split('|').nth(2).unwrap().split('`').skip(1).step_by(2);
+        for (end, _) in fields.match_indices("\":") {
+            let (_, field) = fields[..end].rsplit_once('"').unwrap();
+            assert!(in_row.any(|written| written == field), "{name}: {field}");
+        }
+        events += 1;
+    }
+    assert!(events > 40, "{events}");
+}

@@ -14,6 +14,7 @@ mod devices;
 mod dimms;
 mod few_chips;
 mod filled_frames;
+mod guest_page;
 mod heap;
 mod hot_add;
 mod idle;
