@@ -47,7 +47,13 @@ impl Config {
         };
         let nvdimm = if self.nvdimms.is_empty() { "" } else { ",nvdimm=on" };
         let cxl = self.cxl.as_ref().map(Cxl::machine_options).unwrap_or_default();
-        add_option("-machine", format!("{}{nvdimm}{cxl}", self.machine));
+        // The host need not have as much memory as the guest that adds it late may use.
+        let backend = if self.late_memory == Bytes::ZERO { "" } else { ",memory-backend=ram" };
+        add_option("-machine", format!("{}{nvdimm}{cxl}{backend}", self.machine));
+        if !backend.is_empty() {
+            let size = boot_memory.0;
+            add_option("-object", format!("memory-backend-ram,id=ram,size={size}B,reserve=off"));
+        }
         if let Some(firmware) = self.firmware {
             add_option("-bios", firmware.into());
         }

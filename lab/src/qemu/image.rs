@@ -7,6 +7,7 @@ use std::{
     process::{Command, Stdio},
 };
 
+const WORKSPACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 const PACKAGE: &str = "hotmem-guest";
 const XEN_PACKAGE: &str = "hotmem-guest-xen";
 const TARGET: &str = "x86_64-unknown-none";
@@ -37,6 +38,16 @@ pub fn find_for(architecture: Architecture, path: Option<&Path>) -> Result<PathB
     find_package(PACKAGE, target, path)
 }
 
+/// Returns the reference guest's image for riscv64 with page tables of four levels (Sv48), which cargo
+/// builds from this workspace.
+///
+/// # Errors
+/// As for [`find`].
+pub fn find_riscv64_sv48() -> Result<PathBuf, Error> {
+    let features = ["--features", "sv48", "--target-dir", "target/sv48"];
+    build(PACKAGE, RISCV64_TARGET, &features, Path::new(WORKSPACE))
+}
+
 /// Returns the image of the guest that Xen starts, as [`find`] does.
 ///
 /// # Errors
@@ -57,7 +68,7 @@ fn find_package(package: &str, target: &str, path: Option<&Path>) -> Result<Path
     match path {
         Some(path) if path.is_file() => Ok(path.to_owned()),
         Some(path) => Err(Error::NoImage(path.to_owned())),
-        None => build(package, target, Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))),
+        None => build(package, target, &[], Path::new(WORKSPACE)),
     }
 }
 
@@ -77,10 +88,17 @@ struct Target {
     name: String,
 }
 
-/// Calls cargo, which builds the image if it is out of date, and returns the image's path.
-fn build(package: &str, target: &str, workspace: &Path) -> Result<PathBuf, Error> {
+/// Calls cargo with these arguments as well, which builds the image if it is out of date, and returns the
+/// image's path.
+fn build(
+    package: &str,
+    target: &str,
+    arguments: &[&str],
+    workspace: &Path,
+) -> Result<PathBuf, Error> {
     let output = Command::new("cargo")
         .args(["build", "--quiet", "--release", "--package", package, "--target", target])
+        .args(arguments)
         .arg("--message-format=json-render-diagnostics")
         .current_dir(workspace)
         .stderr(Stdio::inherit())

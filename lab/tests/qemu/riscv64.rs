@@ -1,6 +1,8 @@
 //! Tests of the guest on QEMU's machine for riscv64. `cargo xtask test` skips them, and says so, where
 //! QEMU has no such machine. QEMU has no virtio-mem device there.
 
+mod sv48;
+
 use crate::support::{
     EntropyAnswer, check_that_overflows_are_reported, reason_for_giving_up, wait_for_entropy,
     wait_for_touched,

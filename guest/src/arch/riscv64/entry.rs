@@ -13,15 +13,21 @@ pub(super) const DATA_PAGE: u64 = 0b1100_0111;
 const IMAGE_PAGE: u64 = DATA_PAGE | 1 << 3;
 /// An entry for a table.
 const TABLE: u64 = 1;
-/// The mode of `satp` with three levels of tables.
-const SV39: u64 = 8 << 60;
+/// The levels of tables, and the mode of `satp` with them.
+const LEVELS: u64 = if cfg!(feature = "sv48") { 4 } else { 3 };
+const MODE: u64 = (LEVELS + 5) << 60;
 /// The SBI's calls that print a character, and that switch the machine off.
 const SBI_PUTCHAR: u64 = 1;
 const SBI_RESET: u64 = 0x5352_5354;
-/// The root entries of the direct map.
-const DIRECT_MAP_ENTRIES: u64 = LAYOUT.direct_map.bytes().0 >> 30;
-/// The first of them.
+/// The root entry of the direct map's start, if there are four levels.
+const DIRECT_MAP_ROOT_ENTRY: u64 = LAYOUT.direct_map.base() >> 39 & 511;
+/// The first entry for a GiB of the direct map in its table.
 const FIRST_DIRECT_MAP_ENTRY: u64 = LAYOUT.direct_map.base() >> 30 & 511;
+/// The number of such entries that the boot code can write, which are all in one table.
+const DIRECT_MAP_ENTRIES: u64 = {
+    let (all, in_table) = (LAYOUT.direct_map.bytes().0 >> 30, 512 - FIRST_DIRECT_MAP_ENTRY);
+    if all < in_table { all } else { in_table }
+};
 /// The states of the floating-point and vector units in `sstatus`. Both are off, so that no code
 /// changes registers that an interrupt does not save.
 const UNITS: u64 = 0b11 << 13 | 0b11 << 9;
@@ -68,10 +74,12 @@ image_start:
     csrw    stvec, t0
     lla     t0, boot_root
     srli    t0, t0, 12
-    li      t2, {sv39}
+    li      t2, {mode}
     or      t0, t0, t2
     sfence.vma                          // the tables were written before
     csrw    satp, t0
+    lla     s0, no_such_mode            // the hart has ignored the write
+    j       give_up
     .balign 4
 99: lla     t0, trap_entry
     csrw    stvec, t0
@@ -83,15 +91,32 @@ start_first_hart:
     mv      s1, a1
     lla     s2, image_start
     slli    t0, s2, 64 - 21
-    bnez    t0, give_up                 // the image is not at a multiple of 2 MiB
+    bnez    t0, misplaced
     lla     t0, bss_start
     lla     t1, bss_end
 1:  sd      zero, (t0)
     addi    t0, t0, 8
     bltu    t0, t1, 1b
 
+    // With four levels, the root has two tables, of the direct map and of the image.
+    .if     {levels} == 4
+    lla     t0, boot_root
+    lla     t1, direct_l3
+    srli    t1, t1, 2
+    ori     t1, t1, {table}
+    li      t2, {direct_map_root_entry} * 8
+    add     t2, t2, t0
+    sd      t1, (t2)
+    lla     t1, kernel_l3
+    srli    t1, t1, 2
+    ori     t1, t1, {table}
+    li      t2, 511 * 8
+    add     t2, t2, t0
+    sd      t1, (t2)
+    .endif
+
     // The image at its link address.
-    lla     s3, boot_root
+    lla     s3, kernel_l3
     lla     t0, kernel_l2
     srli    t1, t0, 2
     ori     t1, t1, {table}
@@ -136,6 +161,7 @@ start_first_hart:
 
     // The direct map of the memory from the image on, and of the device tree, perhaps in the same GiB. A
     // tree beyond the direct map is not mapped, and the kernel cannot read it. Neither is an image.
+    lla     s3, direct_l3
     lla     s4, direct_l2
     mv      a0, s2
     li      a1, {boot_pages}
@@ -212,9 +238,10 @@ start_other_hart:
     mv      ra, zero
     tail    {other_cpu_main}
 
-    // Prints by the SBI, because no console is known yet, and switches the machine off.
+misplaced:
+    lla     s0, misplaced_image
+    // Prints the text at s0 by the SBI, because no console is known yet, and switches the machine off.
 give_up:
-    lla     s0, misplaced
 9:  lbu     a0, (s0)
     beqz    a0, 10f
     li      a7, {sbi_putchar}
@@ -228,7 +255,9 @@ give_up:
     ecall
 11: wfi
     j       11b
-misplaced:
+no_such_mode:
+    .asciz  "Bail out! the hart has no page tables of {levels} levels\n"
+misplaced_image:
     .asciz  "Bail out! the loader has not put the image at a multiple of 2 MiB\n"
 
     .section .bss.boot_tables, "aw", @nobits
@@ -240,6 +269,13 @@ kernel_l2:  .skip 4096
 direct_l2:  .skip 4096
 tree_l2:    .skip 4096
 guard_l1:   .skip 4096
+    .if     {levels} == 4
+kernel_l3:  .skip 4096
+direct_l3:  .skip 4096
+    .else
+    .set    kernel_l3, boot_root
+    .set    direct_l3, boot_root
+    .endif
 
     .section .bss.boot_stack, "aw", @nobits
     .balign 2 * {stack}
@@ -257,7 +293,9 @@ boot_stack_end:
     kernel_entry = const KERNEL_BASE >> 30 & 511,
     direct_map_entries = const DIRECT_MAP_ENTRIES,
     first_direct_map_entry = const FIRST_DIRECT_MAP_ENTRY,
-    sv39 = const SV39,
+    direct_map_root_entry = const DIRECT_MAP_ROOT_ENTRY,
+    levels = const LEVELS,
+    mode = const MODE,
     units = const UNITS,
     stack = const stack_layout::BYTES,
     guard_pages = const stack_layout::BYTES / 4096,

@@ -1,6 +1,6 @@
 //! riscv64: entered in S-mode by an SBI implementation, with a hart ID and the address of a device tree,
 //! as Linux is. The page tables are those of Sv39, which every hart with a larger mode has, too
-//! (privileged specification, 12.1.11).
+//! (privileged specification, 12.1.11), or with the feature `sv48` those of Sv48.
 
 mod clock;
 mod console;

@@ -1,4 +1,4 @@
-//! The boot code's page tables, and what the page tables of Sv39 can express.
+//! The boot code's page tables, and what page tables can express.
 
 use super::image;
 use core::arch::asm;
@@ -25,7 +25,7 @@ pub(crate) fn boot_root() -> Pfn {
     Pfn::containing(image::phys(&raw const BOOT_ROOT).unwrap_or(0)).unwrap_or(Pfn::ZERO)
 }
 
-/// Returns whether the CPU has pages of 1 GiB, as every CPU with Sv39 does.
+/// Returns whether the CPU has pages of 1 GiB, as every CPU with Sv39 or Sv48 does.
 pub(crate) fn has_huge_pages() -> bool {
     true
 }
