@@ -60,25 +60,29 @@ static void send_message(void)
 void poll_reporting(void)
 {
     struct hotmem_balloon_status status;
-    int step, answered_queue;
+    /* The kernel does not ask the device what memory contains, so the queue says enough. */
+    struct hotmem_balloon_answer answer = { 0 };
+    bool has_answer;
+    int step;
 
     if (!device.id)
         return;
     must_run(&device);
     config.num_pages = config32(&device, 0);
     do {
-        answered_queue = HOTMEM_QUEUE_NONE;
-        for (int queue = 0; queue < 5 && answered_queue == HOTMEM_QUEUE_NONE; queue++)
-            if (answered(&queues[queue]))
-                answered_queue = queue;
-        step = hotmem_balloon_step(&driver, now(), &config, answered_queue, &message);
+        has_answer = false;
+        for (int queue = 0; queue < 5 && !has_answer; queue++) {
+            answer.queue = queue;
+            has_answer = answered(&queues[queue]);
+        }
+        step = hotmem_balloon_step(&driver, now(), &config, has_answer ? &answer : NULL, &message);
         if (step == HOTMEM_STEP_SEND)
             send_message();
         else if (step == HOTMEM_STEP_SET_ACTUAL)
             ((volatile uint32_t *)device.config)[1] = message.value;
         must(step == HOTMEM_STEP_RESET ? HOTMEM_EIO : step, "the balloon");
     } while (step == HOTMEM_STEP_SEND || step == HOTMEM_STEP_SET_ACTUAL
-             || step == HOTMEM_STEP_AGAIN || answered_queue != HOTMEM_QUEUE_NONE);
+             || step == HOTMEM_STEP_AGAIN || has_answer);
     hotmem_balloon_get_status(&driver, &status);
     if (step == HOTMEM_STEP_IDLE && status.reported != printed) {
         print("{\"event\":\"reported\",\"bytes\":%u,\"requests\":%u,\"hinted\":0}\n",

@@ -249,10 +249,8 @@ void hotmem_panic(const char *text, size_t len);
 #define HOTMEM_BALLOON_DEVICE_ID 5
 
 // The feature bits that the driver supports. `VIRTIO_F_ORDER_PLATFORM` is not one of them, because
-// the kernel's own transport would have to order its accesses as the device sees them, and
-// `VIRTIO_BALLOON_F_DEVICE_INIT_REPORTED` and `VIRTIO_BALLOON_F_DEVICE_INIT_ON_INFLATE` are not,
-// because the functions take neither lengths of answers nor bitmaps.
-#define HOTMEM_BALLOON_FEATURES UINT64_C(0x10000003f)
+// the kernel's own transport would have to order its accesses as the device sees them.
+#define HOTMEM_BALLOON_FEATURES UINT64_C(0x1000000ff)
 
 // Write `value` to the field `actual` of the configuration space, and then call the step function
 // again.
@@ -261,9 +259,6 @@ void hotmem_panic(const char *text, size_t len);
 // The device has not answered for too long. Reset the device, negotiate the same features, call
 // `hotmem_balloon_reset`, and then call the step function again.
 #define HOTMEM_STEP_RESET 5
-
-// No queue.
-#define HOTMEM_QUEUE_NONE -1
 
 // The queue of inflate requests.
 #define HOTMEM_QUEUE_INFLATE 0
@@ -298,11 +293,20 @@ void hotmem_panic(const char *text, size_t len);
 // The kernel fills freed memory with the pattern `poison`, and requires that free memory keeps it.
 #define HOTMEM_POISON (1 << 1)
 
+// The kernel trusts its host, so the driver asks the device what memory contains
+// (VIRTIO_BALLOON_F_DEVICE_INIT_REPORTED and VIRTIO_BALLOON_F_DEVICE_INIT_ON_INFLATE, which are drafts).
+// Memory that the device has initialised with zeroes is then known to be zero, if marks are kept
+// (`hotmem_keep_zero_marks`). If the device lies, the kernel uses old data as zeroes.
+#define HOTMEM_TRUST_HOST (1 << 2)
+
 // The maximal number of bytes in a buffer that the device reads: 256 frame numbers.
 #define HOTMEM_BALLOON_BYTES 1024
 
 // The maximal number of ranges in a report.
 #define HOTMEM_BALLOON_RANGES 32
+
+// The maximal number of bytes in a bitmap that the device writes: a bit for each of 256 frames.
+#define HOTMEM_BALLOON_BITMAP_BYTES 32
 
 // The argument by which `hotmem_hooks.release_tables` frees page tables.
 struct hotmem_released;
@@ -514,7 +518,7 @@ struct hotmem_balloon_options {
     uint64_t min_free_frames;
     // The time that the device may take to answer. 0 means 10 seconds.
     uint64_t answer_timeout_ns;
-    // A combination of HOTMEM_REPORT_EAGERLY and HOTMEM_POISON, or 0.
+    // A combination of HOTMEM_REPORT_EAGERLY, HOTMEM_POISON and HOTMEM_TRUST_HOST, or 0.
     uint32_t flags;
     // With HOTMEM_POISON: the 32-bit pattern that fills freed memory.
     uint32_t poison;
@@ -542,6 +546,18 @@ struct hotmem_balloon_config {
     uint32_t generation;
 };
 
+// An answer of the device: it has used the outstanding buffers of a queue. The driver checks all
+// values.
+struct hotmem_balloon_answer {
+    // The queue, one of HOTMEM_QUEUE_*.
+    int32_t queue;
+    // The length that the device has written to the used ring, in bytes. Pass it on as it is.
+    uint32_t written;
+    // After an inflate request with a bitmap: the contents of the bitmap. Bytes beyond its length may
+    // have any value.
+    uint8_t bitmap[HOTMEM_BALLOON_BITMAP_BYTES];
+};
+
 // A range of physical addresses.
 struct hotmem_range {
     // The physical address of the start.
@@ -565,6 +581,12 @@ struct hotmem_balloon_message {
     uint32_t len;
     // After HOTMEM_STEP_SEND: the number of `ranges`. Each is a buffer that the device writes.
     uint32_t count;
+    // After HOTMEM_STEP_SEND: the length of the bitmap of an inflate request, at most
+    // HOTMEM_BALLOON_BITMAP_BYTES. If it is not 0, a buffer of this length that contains zeroes follows
+    // the buffer that the device reads, in the same chain. The device writes to it.
+    uint32_t bitmap_len;
+    // Reserved, 0.
+    uint32_t reserved;
     // The bytes of the buffer that the device reads.
     uint8_t bytes[HOTMEM_BALLOON_BYTES];
     // The buffers that the device writes.
@@ -585,6 +607,11 @@ struct hotmem_balloon_status {
     uint64_t reports;
     // The number of frames in these reports.
     uint64_t reported;
+    // The number of frames of reports and of inflate requests that the device says it has initialised.
+    uint64_t initialised;
+    // The number of answers by which the device says that it has initialised more than it was given.
+    // They are not believed.
+    uint64_t invalid_answers;
 };
 
 #ifdef __cplusplus
@@ -752,9 +779,8 @@ int32_t hotmem_get_counts(struct hotmem *h,
                           struct hotmem_counts *counts);
 
 // Keeps marks from now on of free memory that is known to be zero, because the kernel has freed it
-// by `hotmem_free_zeroed` or added it by `hotmem_add_zeroed`. No device is believed: the balloon
-// of this interface does not ask its device what memory contains (see `HOTMEM_BALLOON_FEATURES`).
-// Call this after `hotmem_boot`. Context: any.
+// by `hotmem_free_zeroed` or added it by `hotmem_add_zeroed`, or because a balloon with
+// HOTMEM_TRUST_HOST says so. Call this after `hotmem_boot`. Context: any.
 //
 // # Errors
 // HOTMEM_EFAULT, HOTMEM_EINVAL.
@@ -1057,7 +1083,7 @@ int32_t hotmem_virtio_mem_explain(struct hotmem_virtio_mem *d,
                                   size_t size);
 
 // Returns the features to negotiate, a subset of `offered`, the features that the device offers.
-// They depend on HOTMEM_POISON in `options`. `options` may be NULL.
+// They depend on HOTMEM_POISON and HOTMEM_TRUST_HOST in `options`. `options` may be NULL.
 //
 // # Safety
 // `options` is NULL or points to a `struct hotmem_balloon_options`.
@@ -1068,8 +1094,9 @@ uint64_t hotmem_balloon_accept(uint64_t offered,
 // HOTMEM_BALLOON_FEATURES (`hotmem_balloon_accept`). `options` may be NULL.
 //
 // # Errors
-// HOTMEM_EFAULT, HOTMEM_EBUSY. HOTMEM_EINVAL: an argument is invalid, or free memory must keep a pattern
-// (HOTMEM_POISON) that a host with these features could overwrite. HOTMEM_EALREADY: `b` has a driver
+// HOTMEM_EFAULT, HOTMEM_EBUSY. HOTMEM_EINVAL: an argument is invalid, `features` has a feature that needs
+// HOTMEM_TRUST_HOST, or free memory must keep a pattern (HOTMEM_POISON) that a host with these features
+// could overwrite. HOTMEM_EALREADY: `b` has a driver
 // already, or the instance has another reporter.
 //
 // # Safety
@@ -1082,8 +1109,8 @@ int32_t hotmem_balloon_init(struct hotmem_balloon *b,
                             const struct hotmem_balloon_options *options);
 
 // Inflates or deflates the balloon towards the requested size, reports free memory, and sends
-// statistics and hints. `used` is a queue on which the device has used its buffer, or
-// HOTMEM_QUEUE_NONE. Returns one of HOTMEM_STEP_*, and fills `message` accordingly.
+// statistics and hints. `answer` says on which queue the device has used its buffers, and is NULL if it
+// has used none. Returns one of HOTMEM_STEP_*, and fills `message` accordingly.
 //
 // Call this function when the device interrupts, after `hotmem_hooks.wake_reporter` was called, and
 // at the time `until_ns` of the previous step. The function allocates and frees frames, but adds
@@ -1094,12 +1121,12 @@ int32_t hotmem_balloon_init(struct hotmem_balloon *b,
 // changed.
 //
 // # Safety
-// `b` is NULL or a `struct hotmem_balloon`. `config` is NULL or a configuration. `message` is NULL
-// or can be written.
+// `b` is NULL or a `struct hotmem_balloon`. `config` is NULL or a configuration. `answer` is NULL or an
+// answer. `message` is NULL or can be written.
 int32_t hotmem_balloon_step(struct hotmem_balloon *b,
                             uint64_t now_ns,
                             const struct hotmem_balloon_config *config,
-                            int32_t used,
+                            const struct hotmem_balloon_answer *answer,
                             struct hotmem_balloon_message *message);
 
 // Takes back all memory from the device, and starts the driver again. Before the call, reset the

@@ -29,14 +29,15 @@ mod virtio_mem;
 mod zeroed;
 
 pub use balloon::{
-    HOTMEM_BALLOON_BYTES, HOTMEM_BALLOON_DEVICE_ID, HOTMEM_BALLOON_FAILED, HOTMEM_BALLOON_FEATURES,
-    HOTMEM_BALLOON_PENDING, HOTMEM_BALLOON_RANGES, HOTMEM_BALLOON_RESIZING, HOTMEM_BALLOON_SETTLED,
-    HOTMEM_BALLOON_SIZE, HOTMEM_POISON, HOTMEM_QUEUE_DEFLATE, HOTMEM_QUEUE_HINTS,
-    HOTMEM_QUEUE_INFLATE, HOTMEM_QUEUE_NONE, HOTMEM_QUEUE_REPORTS, HOTMEM_QUEUE_STATISTICS,
-    HOTMEM_REPORT_EAGERLY, HOTMEM_STEP_RESET, HOTMEM_STEP_SET_ACTUAL, hotmem_balloon,
-    hotmem_balloon_accept, hotmem_balloon_config, hotmem_balloon_get_status, hotmem_balloon_init,
-    hotmem_balloon_message, hotmem_balloon_migrate, hotmem_balloon_need, hotmem_balloon_options,
-    hotmem_balloon_reset, hotmem_balloon_status, hotmem_balloon_step, hotmem_range,
+    HOTMEM_BALLOON_BITMAP_BYTES, HOTMEM_BALLOON_BYTES, HOTMEM_BALLOON_DEVICE_ID,
+    HOTMEM_BALLOON_FAILED, HOTMEM_BALLOON_FEATURES, HOTMEM_BALLOON_PENDING, HOTMEM_BALLOON_RANGES,
+    HOTMEM_BALLOON_RESIZING, HOTMEM_BALLOON_SETTLED, HOTMEM_BALLOON_SIZE, HOTMEM_POISON,
+    HOTMEM_QUEUE_DEFLATE, HOTMEM_QUEUE_HINTS, HOTMEM_QUEUE_INFLATE, HOTMEM_QUEUE_REPORTS,
+    HOTMEM_QUEUE_STATISTICS, HOTMEM_REPORT_EAGERLY, HOTMEM_STEP_RESET, HOTMEM_STEP_SET_ACTUAL,
+    HOTMEM_TRUST_HOST, hotmem_balloon, hotmem_balloon_accept, hotmem_balloon_answer,
+    hotmem_balloon_config, hotmem_balloon_get_status, hotmem_balloon_init, hotmem_balloon_message,
+    hotmem_balloon_migrate, hotmem_balloon_need, hotmem_balloon_options, hotmem_balloon_reset,
+    hotmem_balloon_status, hotmem_balloon_step, hotmem_range,
 };
 pub use control::{
     HOTMEM_ONLINE_DEFAULT, HOTMEM_ONLINE_KERNEL, HOTMEM_ONLINE_MOVABLE, HOTMEM_ONLINE_NOT,

@@ -9,9 +9,8 @@ use crate::request::{hotmem_request, request_at};
 use ::hotmem::{Allocation, Contents, Frames, Pfn, PfnRange};
 
 /// Keeps marks from now on of free memory that is known to be zero, because the kernel has freed it
-/// by `hotmem_free_zeroed` or added it by `hotmem_add_zeroed`. No device is believed: the balloon
-/// of this interface does not ask its device what memory contains (see `HOTMEM_BALLOON_FEATURES`).
-/// Call this after `hotmem_boot`. Context: any.
+/// by `hotmem_free_zeroed` or added it by `hotmem_add_zeroed`, or because a balloon with
+/// HOTMEM_TRUST_HOST says so. Call this after `hotmem_boot`. Context: any.
 ///
 /// # Errors
 /// HOTMEM_EFAULT, HOTMEM_EINVAL.
@@ -23,8 +22,8 @@ pub unsafe extern "C" fn hotmem_keep_zero_marks(h: *mut hotmem) -> i32 {
     let keep = || {
         // SAFETY: the caller guarantees it.
         let frames = unsafe { instance(h) }?.frames()?;
-        // SAFETY: only callers of `hotmem_free_zeroed` and `hotmem_add_zeroed` promise zeroes, and they
-        // guarantee them.
+        // SAFETY: callers of `hotmem_free_zeroed` and `hotmem_add_zeroed` guarantee zeroes, and a device
+        // is believed only if the kernel has said that it trusts its host (HOTMEM_TRUST_HOST).
         unsafe { frames.keep_zero_marks() };
         Ok(())
     };

@@ -143,14 +143,34 @@ fn sizes_offsets_and_constants_are_equal_in_c_and_rust() {
     check_struct!(text, hotmem_balloon_config { num_pages, free_page_hint_cmd_id, generation });
     check_struct!(
         text,
-        hotmem_balloon_message { until_ns, queue, value, len, count, bytes, ranges }
+        hotmem_balloon_message {
+            until_ns,
+            queue,
+            value,
+            len,
+            count,
+            bitmap_len,
+            reserved,
+            bytes,
+            ranges
+        }
     );
+    check_struct!(text, hotmem_balloon_answer { queue, written, bitmap });
     check_struct!(
         text,
-        hotmem_balloon_status { state, reserved, inflated, target, reports, reported }
+        hotmem_balloon_status {
+            state,
+            reserved,
+            inflated,
+            target,
+            reports,
+            reported,
+            initialised,
+            invalid_answers
+        }
     );
     check_constants!(text, HOTMEM_SIZE HOTMEM_ALIGN HOTMEM_ENOMEM HOTMEM_EALREADY
-        HOTMEM_VIRTIO_MEM_FEATURES HOTMEM_BALLOON_FEATURES HOTMEM_QUEUE_NONE HOTMEM_QUEUE_REPORTS);
+        HOTMEM_VIRTIO_MEM_FEATURES HOTMEM_BALLOON_FEATURES HOTMEM_TRUST_HOST HOTMEM_QUEUE_REPORTS);
     assert_eq!(HOTMEM_NONE, u64::MAX);
     text.push_str("CHECK(HOTMEM_NONE == UINT64_MAX);\n");
     compile(&text);

@@ -17,10 +17,15 @@ pub(super) fn queue_number(queue: Queue) -> i32 {
     }
 }
 
-/// Writes the queue and the buffers of `message` to `out`.
-pub(super) fn write_message(out: &mut hotmem_balloon_message, message: &Message) {
+/// Writes the queue and the buffers of `message` to `out`. If `with_bitmap` is set, an inflate request
+/// has a bitmap.
+pub(super) fn write_message(
+    out: &mut hotmem_balloon_message,
+    message: &Message,
+    with_bitmap: bool,
+) {
     out.queue = queue_number(message.queue());
-    (out.len, out.count) = (0, 0);
+    (out.len, out.count, out.bitmap_len) = (0, 0, 0);
     let c_range =
         |range: &PfnRange| hotmem_range { paddr: range.start().phys_addr(), len: range.bytes().0 };
     let mut put_bytes = |bytes: &[u8]| {
@@ -29,6 +34,11 @@ pub(super) fn write_message(out: &mut hotmem_balloon_message, message: &Message)
             out.len += 1;
         }
     };
+    if let Message::Inflate(frames) = message
+        && with_bitmap
+    {
+        out.bitmap_len = u32::try_from(frames.bitmap_bytes()).unwrap_or(0);
+    }
     match message {
         Message::Inflate(frames) | Message::Deflate(frames) => {
             for (destination, number) in out.bytes.chunks_exact_mut(4).zip(frames.as_slice()) {

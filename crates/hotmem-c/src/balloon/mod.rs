@@ -10,13 +10,13 @@ mod message;
 mod types;
 
 pub use types::{
-    HOTMEM_BALLOON_BYTES, HOTMEM_BALLOON_DEVICE_ID, HOTMEM_BALLOON_FAILED, HOTMEM_BALLOON_FEATURES,
-    HOTMEM_BALLOON_PENDING, HOTMEM_BALLOON_RANGES, HOTMEM_BALLOON_RESIZING, HOTMEM_BALLOON_SETTLED,
-    HOTMEM_BALLOON_SIZE, HOTMEM_POISON, HOTMEM_QUEUE_DEFLATE, HOTMEM_QUEUE_HINTS,
-    HOTMEM_QUEUE_INFLATE, HOTMEM_QUEUE_NONE, HOTMEM_QUEUE_REPORTS, HOTMEM_QUEUE_STATISTICS,
-    HOTMEM_REPORT_EAGERLY, HOTMEM_STEP_RESET, HOTMEM_STEP_SET_ACTUAL, hotmem_balloon,
-    hotmem_balloon_config, hotmem_balloon_message, hotmem_balloon_options, hotmem_balloon_status,
-    hotmem_range,
+    HOTMEM_BALLOON_BITMAP_BYTES, HOTMEM_BALLOON_BYTES, HOTMEM_BALLOON_DEVICE_ID,
+    HOTMEM_BALLOON_FAILED, HOTMEM_BALLOON_FEATURES, HOTMEM_BALLOON_PENDING, HOTMEM_BALLOON_RANGES,
+    HOTMEM_BALLOON_RESIZING, HOTMEM_BALLOON_SETTLED, HOTMEM_BALLOON_SIZE, HOTMEM_POISON,
+    HOTMEM_QUEUE_DEFLATE, HOTMEM_QUEUE_HINTS, HOTMEM_QUEUE_INFLATE, HOTMEM_QUEUE_REPORTS,
+    HOTMEM_QUEUE_STATISTICS, HOTMEM_REPORT_EAGERLY, HOTMEM_STEP_RESET, HOTMEM_STEP_SET_ACTUAL,
+    HOTMEM_TRUST_HOST, hotmem_balloon, hotmem_balloon_answer, hotmem_balloon_config,
+    hotmem_balloon_message, hotmem_balloon_options, hotmem_balloon_status, hotmem_range,
 };
 
 use crate::control::range;
@@ -35,7 +35,7 @@ use ::hotmem::{Bytes, Frames, Migration};
 use core::mem::MaybeUninit;
 use core::time::Duration;
 use hotmem_virtio::balloon::{
-    Action, Answer, Driver, EngineMemory, Features, Memory, Queue, RawConfig, Status, Step,
+    Action, Driver, EngineMemory, Features, Memory, RawConfig, Status, Step,
 };
 use message::{queue_number, write_message};
 
@@ -82,7 +82,7 @@ unsafe fn device(b: *const hotmem_balloon) -> Result<&'static Slot<Device>, Erro
 }
 
 /// Returns the features to negotiate, a subset of `offered`, the features that the device offers.
-/// They depend on HOTMEM_POISON in `options`. `options` may be NULL.
+/// They depend on HOTMEM_POISON and HOTMEM_TRUST_HOST in `options`. `options` may be NULL.
 ///
 /// # Safety
 /// `options` is NULL or points to a `struct hotmem_balloon_options`.
@@ -94,15 +94,16 @@ pub unsafe extern "C" fn hotmem_balloon_accept(
     // SAFETY: the caller guarantees it.
     let options = unsafe { options.as_ref() }.copied().unwrap_or_default();
     let offered = Features::from_bits_truncate(offered & HOTMEM_BALLOON_FEATURES);
-    Features::accepted(offered, Features::all(), options.poison()).bits()
+    Features::accepted(offered, options.usable(), options.poison()).bits()
 }
 
 /// Makes the driver of a device that was reset and has negotiated `features`, a subset of
 /// HOTMEM_BALLOON_FEATURES (`hotmem_balloon_accept`). `options` may be NULL.
 ///
 /// # Errors
-/// HOTMEM_EFAULT, HOTMEM_EBUSY. HOTMEM_EINVAL: an argument is invalid, or free memory must keep a pattern
-/// (HOTMEM_POISON) that a host with these features could overwrite. HOTMEM_EALREADY: `b` has a driver
+/// HOTMEM_EFAULT, HOTMEM_EBUSY. HOTMEM_EINVAL: an argument is invalid, `features` has a feature that needs
+/// HOTMEM_TRUST_HOST, or free memory must keep a pattern (HOTMEM_POISON) that a host with these features
+/// could overwrite. HOTMEM_EALREADY: `b` has a driver
 /// already, or the instance has another reporter.
 ///
 /// # Safety
@@ -124,6 +125,9 @@ pub unsafe extern "C" fn hotmem_balloon_init(
         // SAFETY: see above.
         let options = unsafe { options.as_ref() }.copied().unwrap_or_default();
         let features = Features::from_bits(features).ok_or(Error(HOTMEM_EINVAL))?;
+        if !options.usable().contains(features) {
+            return Err(Error(HOTMEM_EINVAL));
+        }
         let settings = if options.flags & HOTMEM_REPORT_EAGERLY != 0 {
             ReporterSettings { keep_free: Bytes::ZERO, ..ReporterSettings::EAGER }
         } else {
@@ -138,8 +142,8 @@ pub unsafe extern "C" fn hotmem_balloon_init(
 }
 
 /// Inflates or deflates the balloon towards the requested size, reports free memory, and sends
-/// statistics and hints. `used` is a queue on which the device has used its buffer, or
-/// HOTMEM_QUEUE_NONE. Returns one of HOTMEM_STEP_*, and fills `message` accordingly.
+/// statistics and hints. `answer` says on which queue the device has used its buffers, and is NULL if it
+/// has used none. Returns one of HOTMEM_STEP_*, and fills `message` accordingly.
 ///
 /// Call this function when the device interrupts, after `hotmem_hooks.wake_reporter` was called, and
 /// at the time `until_ns` of the previous step. The function allocates and frees frames, but adds
@@ -150,14 +154,14 @@ pub unsafe extern "C" fn hotmem_balloon_init(
 /// changed.
 ///
 /// # Safety
-/// `b` is NULL or a `struct hotmem_balloon`. `config` is NULL or a configuration. `message` is NULL
-/// or can be written.
+/// `b` is NULL or a `struct hotmem_balloon`. `config` is NULL or a configuration. `answer` is NULL or an
+/// answer. `message` is NULL or can be written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hotmem_balloon_step(
     b: *mut hotmem_balloon,
     now_ns: u64,
     config: *const hotmem_balloon_config,
-    used: i32,
+    answer: *const hotmem_balloon_answer,
     message: *mut hotmem_balloon_message,
 ) -> i32 {
     let step = || {
@@ -167,17 +171,16 @@ pub unsafe extern "C" fn hotmem_balloon_step(
         let config = unsafe { config.as_ref() }.ok_or(Error(HOTMEM_EFAULT))?.raw();
         // SAFETY: see above.
         let out = unsafe { message.as_mut() }.ok_or(Error(HOTMEM_EFAULT))?;
-        let used = match used {
-            HOTMEM_QUEUE_NONE => None,
-            number => {
-                let queue = usize::try_from(number).ok().and_then(|index| Queue::ALL.get(index));
-                Some(Answer::from(*queue.ok_or(Error(HOTMEM_EINVAL))?))
-            }
+        // SAFETY: see above.
+        let used = match unsafe { answer.as_ref() } {
+            None => None,
+            Some(answer) => Some(answer.answer().ok_or(Error(HOTMEM_EINVAL))?),
         };
         let Device { driver, memory, .. } = &mut *device;
         match driver.step(Duration::from_nanos(now_ns), &config, used, memory) {
             Step::Ready(Ok(Action::Send(message))) => {
-                write_message(out, &message);
+                let asks = driver.features().contains(Features::DEVICE_INIT_ON_INFLATE);
+                write_message(out, &message, asks);
                 Ok(HOTMEM_STEP_SEND)
             }
             Step::Ready(Ok(Action::SetActual(frames))) => {
@@ -316,6 +319,8 @@ pub unsafe extern "C" fn hotmem_balloon_get_status(
             target: device.driver.target(),
             reports: counters.reports,
             reported: counters.reported_frames,
+            initialised: counters.initialised_frames,
+            invalid_answers: counters.invalid_answers,
         };
         Ok(())
     };

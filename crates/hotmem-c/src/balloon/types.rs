@@ -1,7 +1,9 @@
 //! The constants and structs of the C interface to a balloon.
 
 use core::time::Duration;
-use hotmem_virtio::balloon::{Driver, Features, Message, Poison, Ranges, RawConfig};
+use hotmem_virtio::balloon::{
+    Answer, Driver, Features, InflateBitmap, Message, Poison, Queue, Ranges, RawConfig,
+};
 
 /// The size of `struct hotmem_balloon` in bytes.
 pub const HOTMEM_BALLOON_SIZE: usize = 8192;
@@ -9,17 +11,15 @@ pub const HOTMEM_BALLOON_SIZE: usize = 8192;
 pub const HOTMEM_BALLOON_DEVICE_ID: u16 = 5;
 const _: () = assert!(HOTMEM_BALLOON_DEVICE_ID == hotmem_virtio::balloon::DEVICE_ID);
 /// The feature bits that the driver supports. `VIRTIO_F_ORDER_PLATFORM` is not one of them, because
-/// the kernel's own transport would have to order its accesses as the device sees them, and
-/// `VIRTIO_BALLOON_F_DEVICE_INIT_REPORTED` and `VIRTIO_BALLOON_F_DEVICE_INIT_ON_INFLATE` are not,
-/// because the functions take neither lengths of answers nor bitmaps.
-pub const HOTMEM_BALLOON_FEATURES: u64 = 0x1_0000_003f;
+/// the kernel's own transport would have to order its accesses as the device sees them.
+pub const HOTMEM_BALLOON_FEATURES: u64 = 0x1_0000_00ff;
 const _: () = {
-    let left_out = Features::ORDER_PLATFORM
-        .union(Features::DEVICE_INIT_REPORTED)
-        .union(Features::DEVICE_INIT_ON_INFLATE);
-    let supported = Features::all().difference(left_out);
+    let supported = Features::all().difference(Features::ORDER_PLATFORM);
     assert!(HOTMEM_BALLOON_FEATURES == supported.bits());
 };
+/// The features by which a device says what memory contains.
+const TRUSTING_FEATURES: Features =
+    Features::DEVICE_INIT_REPORTED.union(Features::DEVICE_INIT_ON_INFLATE);
 
 /// Write `value` to the field `actual` of the configuration space, and then call the step function
 /// again.
@@ -28,8 +28,6 @@ pub const HOTMEM_STEP_SET_ACTUAL: i32 = 4;
 /// `hotmem_balloon_reset`, and then call the step function again.
 pub const HOTMEM_STEP_RESET: i32 = 5;
 
-/// No queue.
-pub const HOTMEM_QUEUE_NONE: i32 = -1;
 /// The queue of inflate requests.
 pub const HOTMEM_QUEUE_INFLATE: i32 = 0;
 /// The queue of deflate requests.
@@ -54,12 +52,20 @@ pub const HOTMEM_BALLOON_FAILED: u32 = 3;
 pub const HOTMEM_REPORT_EAGERLY: u32 = 1 << 0;
 /// The kernel fills freed memory with the pattern `poison`, and requires that free memory keeps it.
 pub const HOTMEM_POISON: u32 = 1 << 1;
+/// The kernel trusts its host, so the driver asks the device what memory contains
+/// (VIRTIO_BALLOON_F_DEVICE_INIT_REPORTED and VIRTIO_BALLOON_F_DEVICE_INIT_ON_INFLATE, which are drafts).
+/// Memory that the device has initialised with zeroes is then known to be zero, if marks are kept
+/// (`hotmem_keep_zero_marks`). If the device lies, the kernel uses old data as zeroes.
+pub const HOTMEM_TRUST_HOST: u32 = 1 << 2;
 
 /// The maximal number of bytes in a buffer that the device reads: 256 frame numbers.
 pub const HOTMEM_BALLOON_BYTES: usize = 1024;
 /// The maximal number of ranges in a report.
 pub const HOTMEM_BALLOON_RANGES: usize = 32;
+/// The maximal number of bytes in a bitmap that the device writes: a bit for each of 256 frames.
+pub const HOTMEM_BALLOON_BITMAP_BYTES: usize = 32;
 const _: () = assert!(HOTMEM_BALLOON_BYTES == Message::MAX_BYTES);
+const _: () = assert!(HOTMEM_BALLOON_BITMAP_BYTES == InflateBitmap::MAX_BYTES);
 const _: () = assert!(HOTMEM_BALLOON_RANGES == Ranges::MAX_LEN);
 
 /// The driver of a virtio-balloon device. The kernel fills the struct with zeroes at first, never
@@ -79,7 +85,7 @@ pub struct hotmem_balloon_options {
     pub min_free_frames: u64,
     /// The time that the device may take to answer. 0 means 10 seconds.
     pub answer_timeout_ns: u64,
-    /// A combination of HOTMEM_REPORT_EAGERLY and HOTMEM_POISON, or 0.
+    /// A combination of HOTMEM_REPORT_EAGERLY, HOTMEM_POISON and HOTMEM_TRUST_HOST, or 0.
     pub flags: u32,
     /// With HOTMEM_POISON: the 32-bit pattern that fills freed memory.
     pub poison: u32,
@@ -130,10 +136,30 @@ pub struct hotmem_balloon_message {
     pub len: u32,
     /// After HOTMEM_STEP_SEND: the number of `ranges`. Each is a buffer that the device writes.
     pub count: u32,
+    /// After HOTMEM_STEP_SEND: the length of the bitmap of an inflate request, at most
+    /// HOTMEM_BALLOON_BITMAP_BYTES. If it is not 0, a buffer of this length that contains zeroes follows
+    /// the buffer that the device reads, in the same chain. The device writes to it.
+    pub bitmap_len: u32,
+    /// Reserved, 0.
+    pub reserved: u32,
     /// The bytes of the buffer that the device reads.
     pub bytes: [u8; HOTMEM_BALLOON_BYTES],
     /// The buffers that the device writes.
     pub ranges: [hotmem_range; HOTMEM_BALLOON_RANGES],
+}
+
+/// An answer of the device: it has used the outstanding buffers of a queue. The driver checks all
+/// values.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct hotmem_balloon_answer {
+    /// The queue, one of HOTMEM_QUEUE_*.
+    pub queue: i32,
+    /// The length that the device has written to the used ring, in bytes. Pass it on as it is.
+    pub written: u32,
+    /// After an inflate request with a bitmap: the contents of the bitmap. Bytes beyond its length may
+    /// have any value.
+    pub bitmap: [u8; HOTMEM_BALLOON_BITMAP_BYTES],
 }
 
 /// The state of a balloon. The counters wrap around.
@@ -152,6 +178,20 @@ pub struct hotmem_balloon_status {
     pub reports: u64,
     /// The number of frames in these reports.
     pub reported: u64,
+    /// The number of frames of reports and of inflate requests that the device says it has initialised.
+    pub initialised: u64,
+    /// The number of answers by which the device says that it has initialised more than it was given.
+    /// They are not believed.
+    pub invalid_answers: u64,
+}
+
+impl hotmem_balloon_answer {
+    /// Returns the answer for the driver, or `None` if the queue does not exist.
+    pub(super) fn answer(&self) -> Option<Answer> {
+        let hotmem_balloon_answer { queue, written, bitmap } = *self;
+        let queue = usize::try_from(queue).ok().and_then(|index| Queue::ALL.get(index))?;
+        Some(Answer { queue: *queue, written, bitmap: InflateBitmap::new(bitmap) })
+    }
 }
 
 impl hotmem_balloon_config {
@@ -164,6 +204,14 @@ impl hotmem_balloon_config {
 impl hotmem_balloon_options {
     pub(super) fn poison(&self) -> Poison {
         if self.flags & HOTMEM_POISON != 0 { Poison::Filled(self.poison) } else { Poison::None }
+    }
+
+    /// Returns the features that the kernel can use.
+    pub(super) fn usable(&self) -> Features {
+        match self.flags & HOTMEM_TRUST_HOST {
+            0 => Features::all() - TRUSTING_FEATURES,
+            _ => Features::all(),
+        }
     }
 
     pub(super) fn driver(&self, features: Features, config: &RawConfig) -> Driver {

@@ -182,7 +182,7 @@ impl Caller<'_> {
     fn boot_with_devices(&mut self) {
         let (h, features) = (self.instance.as_ptr(), HOTMEM_BALLOON_FEATURES & !16);
         let config = hotmem_balloon_config::default();
-        let flags = u32::from(self.byte() % 2) * HOTMEM_REPORT_EAGERLY;
+        let flags = u32::from(self.byte() % 2) * HOTMEM_REPORT_EAGERLY | HOTMEM_TRUST_HOST;
         let options = hotmem_balloon_options { flags, ..Default::default() };
         // SAFETY: `h` points to an instance, the RAM is its own memory, the drivers are zeroes, and
         // all other pointers are references.
@@ -492,7 +492,7 @@ impl Caller<'_> {
         let options = hotmem_balloon_options {
             min_free_frames: self.value(),
             answer_timeout_ns: self.value(),
-            flags: u32::from(self.byte() % 4),
+            flags: u32::from(self.byte() % 8),
             poison: 0,
             max_report_ranges: u32::from(self.byte()),
             reserved: 0,
@@ -523,11 +523,19 @@ impl Caller<'_> {
                 usize::try_from(used).ok().and_then(|at| self.has_request.get(at)) == Some(&true);
             // Answer on a queue without a request only in rare cases.
             let answers_unasked = self.byte() == 255;
-            let used = if answers_unasked || is_expected { used } else { HOTMEM_QUEUE_NONE };
+            let is_answered = answers_unasked || is_expected;
             self.now_ns += u64::from(self.byte()) << 22;
-            let step = call!(hotmem_balloon_step(b, self.now_ns, &config, used, m));
-            if let Some(has_request) =
-                usize::try_from(used).ok().and_then(|at| self.has_request.get_mut(at))
+            #[allow(clippy::cast_possible_truncation, reason = "any length will do")]
+            let answer = hotmem_balloon_answer {
+                queue: used,
+                written: self.value() as u32,
+                bitmap: [self.byte(); HOTMEM_BALLOON_BITMAP_BYTES],
+            };
+            let pointer = if is_answered { &raw const answer } else { null() };
+            let step = call!(hotmem_balloon_step(b, self.now_ns, &config, pointer, m));
+            if is_answered
+                && let Some(has_request) =
+                    usize::try_from(used).ok().and_then(|at| self.has_request.get_mut(at))
             {
                 *has_request = false;
             }
@@ -536,6 +544,7 @@ impl Caller<'_> {
                 let queue = usize::try_from(message.queue).unwrap();
                 assert!(queue < 5 && (message.len > 0) != (message.count > 0));
                 assert!(message.len <= 1024 && message.count <= 32);
+                assert!(message.bitmap_len <= message.len.div_ceil(32));
                 self.has_request[queue] = true;
                 for range in &message.ranges[..message.count as usize] {
                     assert!(range.paddr + range.len <= MEMORY_END, "{range:?}");

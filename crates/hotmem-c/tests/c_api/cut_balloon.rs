@@ -1,6 +1,7 @@
 //! Cuts the exchange of a balloon after every step, as the tests of the Rust driver do, with a kernel
 //! that calls it by the C interface.
 
+use crate::devices::{answer, pointer_to};
 use crate::instance::{Heap, Instance, request};
 use hotmem_c::*;
 use hotmem_testkit::{Cut, Ending, Exchange, Work};
@@ -10,8 +11,8 @@ use std::collections::BTreeSet;
 const TARGET: u32 = 700;
 const SECOND: u64 = 1_000_000_000;
 const DONE: u32 = 1;
-/// The features but poison.
-const FEATURES: u64 = HOTMEM_BALLOON_FEATURES & !0b1_0000;
+/// The features but poison and those that need a trusted host.
+const FEATURES: u64 = HOTMEM_BALLOON_FEATURES & !0b1101_0000;
 
 /// The host's side.
 #[derive(Default)]
@@ -96,11 +97,12 @@ impl Inflation {
 
     /// Makes one step. Returns its code.
     fn one_step(&mut self) -> i32 {
-        let used = self.device.used.pop().unwrap_or(HOTMEM_QUEUE_NONE);
+        let used = self.device.used.pop().map(answer);
         let message = self.message.pointer::<hotmem_balloon_message>();
         // SAFETY: both pointers point to objects of their types.
         let (code, message) = unsafe {
             let balloon = self.balloon.pointer();
+            let used = pointer_to(&used);
             (hotmem_balloon_step(balloon, self.now, &self.config, used, message), &*message)
         };
         match code {

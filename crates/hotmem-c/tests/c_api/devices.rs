@@ -228,6 +228,16 @@ fn a_driver_stops_at_a_malformed_response_and_explains_it() {
     assert_eq!(instance.counts().present, BOOT_END / 4096, "memory was added");
 }
 
+/// Returns an answer on this queue by which the device says nothing of what memory contains.
+pub(crate) fn answer(queue: i32) -> hotmem_balloon_answer {
+    hotmem_balloon_answer { queue, ..Default::default() }
+}
+
+/// Returns a pointer to the answer, or null if there is none.
+pub(crate) fn pointer_to(answer: &Option<hotmem_balloon_answer>) -> *const hotmem_balloon_answer {
+    answer.as_ref().map_or(null(), |answer| answer)
+}
+
 #[test]
 fn a_balloon_takes_frames_and_reports_free_memory() {
     let instance = Instance::boot(None);
@@ -253,28 +263,28 @@ fn a_balloon_takes_frames_and_reports_free_memory() {
             0
         );
         assert_eq!(
-            hotmem_balloon_step(balloon_ptr, 0, &config, 5, message_ptr),
+            hotmem_balloon_step(balloon_ptr, 0, &config, &answer(5), message_ptr),
             HOTMEM_EINVAL,
             "queue 5 does not exist"
         );
         let mut run = |config: &hotmem_balloon_config| {
-            let (mut answered_queue, mut actual) = (HOTMEM_QUEUE_NONE, None);
+            let (mut used, mut actual) = (None, None);
             for now in 0.. {
                 let step = hotmem_balloon_step(
                     balloon_ptr,
                     now << 20,
                     config,
-                    answered_queue,
+                    pointer_to(&used),
                     message_ptr,
                 );
-                answered_queue = HOTMEM_QUEUE_NONE;
+                used = None;
                 match (step, (*message_ptr).queue) {
                     // The device keeps the buffer of statistics, so it uses no buffer now.
                     (HOTMEM_STEP_SEND, HOTMEM_QUEUE_STATISTICS) => {
                         assert_eq!((*message_ptr).len, 30)
                     }
                     (HOTMEM_STEP_SEND, queue) => {
-                        answered_queue = queue;
+                        used = Some(answer(queue));
                         for number in
                             (&(*message_ptr).bytes)[..(*message_ptr).len as usize].chunks_exact(4)
                         {
@@ -324,15 +334,15 @@ fn a_balloon_takes_single_frames_that_are_spread_over_the_memory() {
     let message_ptr = message.pointer::<hotmem_balloon_message>();
     let config = hotmem_balloon_config { num_pages: target, ..Default::default() };
     let mut status = hotmem_balloon_status::default();
-    let mut answered_queue = HOTMEM_QUEUE_NONE;
+    let mut used = None;
     // SAFETY: `balloon_ptr` and `message_ptr` point to zeroed objects of their types,
     // `instance.as_ptr()` to an instance, and the other pointers are null or references.
     unsafe {
         assert_eq!(hotmem_balloon_init(balloon_ptr, instance.as_ptr(), &config, 0, null()), 0);
         loop {
-            match hotmem_balloon_step(balloon_ptr, 0, &config, answered_queue, message_ptr) {
-                HOTMEM_STEP_SEND => answered_queue = (*message_ptr).queue,
-                HOTMEM_STEP_AGAIN | HOTMEM_STEP_SET_ACTUAL => answered_queue = HOTMEM_QUEUE_NONE,
+            match hotmem_balloon_step(balloon_ptr, 0, &config, pointer_to(&used), message_ptr) {
+                HOTMEM_STEP_SEND => used = Some(answer((*message_ptr).queue)),
+                HOTMEM_STEP_AGAIN | HOTMEM_STEP_SET_ACTUAL => used = None,
                 _ => break,
             }
         }
@@ -356,9 +366,9 @@ fn memory_in_a_balloon_is_taken_back_after_a_reset_of_the_device() {
     // `instance.as_ptr()` to an instance, and the other pointers are null or references.
     unsafe {
         assert_eq!(hotmem_balloon_init(balloon_ptr, instance.as_ptr(), &config, 0, &options), 0);
-        while hotmem_balloon_step(balloon_ptr, 0, &config, HOTMEM_QUEUE_NONE, message_ptr)
-            != HOTMEM_STEP_SEND
-        {}
+        while hotmem_balloon_step(balloon_ptr, 0, &config, null(), message_ptr) != HOTMEM_STEP_SEND
+        {
+        }
         let first = u32::from_le_bytes((&(*message_ptr).bytes)[..4].try_into().unwrap());
         let paddr = u64::from(first) * 4096;
         // The record of the balloon takes a frame or two.
@@ -367,14 +377,19 @@ fn memory_in_a_balloon_is_taken_back_after_a_reset_of_the_device() {
         assert_eq!(hotmem_balloon_migrate(balloon_ptr, paddr, 4096), HOTMEM_MIGRATE_RETRY);
         assert_eq!(hotmem_balloon_migrate(balloon_ptr, 0, 4096), HOTMEM_ENOENT);
         assert_eq!(hotmem_balloon_migrate(balloon_ptr, 1, 4096), HOTMEM_EINVAL);
-        let late =
-            hotmem_balloon_step(balloon_ptr, 10_000, &config, HOTMEM_QUEUE_NONE, message_ptr);
+        let late = hotmem_balloon_step(balloon_ptr, 10_000, &config, null(), message_ptr);
         assert_eq!((late, (*message_ptr).queue), (HOTMEM_STEP_RESET, HOTMEM_QUEUE_INFLATE));
         assert_eq!(hotmem_balloon_reset(balloon_ptr, &config), 0);
         assert_eq!(instance.counts().used, used);
         // The device answers although no request is on the queue.
         assert_eq!(
-            hotmem_balloon_step(balloon_ptr, 0, &config, HOTMEM_QUEUE_DEFLATE, message_ptr),
+            hotmem_balloon_step(
+                balloon_ptr,
+                0,
+                &config,
+                &answer(HOTMEM_QUEUE_DEFLATE),
+                message_ptr
+            ),
             HOTMEM_EIO
         );
         let mut status = hotmem_balloon_status::default();

@@ -6,6 +6,7 @@ mod cut_balloon;
 mod cut_virtio_mem;
 mod devices;
 mod frames;
+mod initialised;
 mod instance;
 mod missing_frames;
 mod misuse;

@@ -1,6 +1,7 @@
 //! A plug that lacks frames for page tables, and a balloon that has them.
 
 use crate::devices::{Device, status};
+use crate::devices::{answer, pointer_to};
 use crate::instance::{Heap, Instance, MIB};
 use hotmem_c::*;
 use std::ffi::c_void;
@@ -44,16 +45,17 @@ impl Balloon {
     fn run(&mut self) {
         let (driver, message) =
             (self.driver.pointer(), self.message.pointer::<hotmem_balloon_message>());
-        let mut answered = HOTMEM_QUEUE_NONE;
+        let mut used = None;
         loop {
             self.now += 1 << 20;
             // SAFETY: `driver` points to a driver, and `message` to a message.
-            let step =
-                unsafe { hotmem_balloon_step(driver, self.now, &self.config, answered, message) };
-            answered = HOTMEM_QUEUE_NONE;
+            let step = unsafe {
+                hotmem_balloon_step(driver, self.now, &self.config, pointer_to(&used), message)
+            };
+            used = None;
             match step {
                 // SAFETY: the step has filled the message.
-                HOTMEM_STEP_SEND => answered = unsafe { (*message).queue },
+                HOTMEM_STEP_SEND => used = Some(answer(unsafe { (*message).queue })),
                 HOTMEM_STEP_AGAIN | HOTMEM_STEP_SET_ACTUAL => {}
                 HOTMEM_STEP_WAIT | HOTMEM_STEP_IDLE => return,
                 other => panic!("{other}"),

@@ -49,14 +49,14 @@ fn null_pointers_are_refused() {
         assert_eq!(hotmem_balloon_init(null_mut(), h, &config, 0, null()), fault);
         assert_eq!(hotmem_balloon_init(b, none, &config, 0, null()), fault);
         assert_eq!(hotmem_balloon_init(b, h, null(), 0, null()), fault);
-        assert_eq!(hotmem_balloon_step(null_mut(), 0, &config, -1, null_mut()), fault);
+        assert_eq!(hotmem_balloon_step(null_mut(), 0, &config, null(), null_mut()), fault);
         assert_eq!(hotmem_balloon_reset(null_mut(), &config), fault);
         assert_eq!(hotmem_balloon_migrate(null_mut(), 0, 4096), fault);
         assert_eq!(hotmem_balloon_need(null_mut(), 1), fault);
         assert_eq!(hotmem_balloon_get_status(null_mut(), null_mut()), fault);
         assert_eq!(hotmem_balloon_init(b, h, &config, 0, null()), 0);
-        assert_eq!(hotmem_balloon_step(b, 0, &config, -1, null_mut()), fault);
-        assert_eq!(hotmem_balloon_step(b, 0, null(), -1, null_mut()), fault);
+        assert_eq!(hotmem_balloon_step(b, 0, &config, null(), null_mut()), fault);
+        assert_eq!(hotmem_balloon_step(b, 0, null(), null(), null_mut()), fault);
         assert_eq!(hotmem_balloon_reset(b, null()), fault);
         assert_eq!(hotmem_balloon_get_status(b, null_mut()), fault);
     }

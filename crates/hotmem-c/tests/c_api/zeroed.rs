@@ -5,17 +5,19 @@ use hotmem_c::*;
 use std::ptr::{null, null_mut};
 
 /// The frames of a pageblock.
-const PAGEBLOCK: u64 = 512;
+pub(crate) const PAGEBLOCK: u64 = 512;
 
 impl Instance {
     /// Allocates frames. Returns their address, and whether they are known to be zero.
-    fn alloc_asking(&self, request: &hotmem_request) -> (u64, bool) {
+    pub(crate) fn alloc_asking(&self, request: &hotmem_request) -> Result<(u64, bool), i32> {
         let (mut paddr, mut is_zero) = (0, false);
         // SAFETY: `as_ptr()` points to an instance.
-        let code =
-            unsafe { hotmem_alloc_with_contents(self.as_ptr(), request, &mut paddr, &mut is_zero) };
-        assert_eq!(code, 0);
-        (paddr, is_zero)
+        match unsafe {
+            hotmem_alloc_with_contents(self.as_ptr(), request, &mut paddr, &mut is_zero)
+        } {
+            0 => Ok((paddr, is_zero)),
+            code => Err(code),
+        }
     }
 
     /// Returns the next pageblock for an idle kernel to zero.
@@ -28,13 +30,13 @@ impl Instance {
         }
     }
 
-    fn fill(&self, paddr: u64, frames: u64, byte: u8) {
+    pub(crate) fn fill(&self, paddr: u64, frames: u64, byte: u8) {
         let start = self.pointer(paddr);
         // SAFETY: the caller has allocated the frames, which lie in the memory of the instance.
         unsafe { start.write_bytes(byte, usize::try_from(frames * 4096).unwrap()) };
     }
 
-    fn is_filled_with_zeroes(&self, paddr: u64, frames: u64) -> bool {
+    pub(crate) fn is_filled_with_zeroes(&self, paddr: u64, frames: u64) -> bool {
         let start = self.pointer(paddr);
         // SAFETY: as above.
         (0..usize::try_from(frames * 4096).unwrap()).all(|i| unsafe { start.add(i).read() } == 0)
@@ -62,12 +64,12 @@ fn an_idle_kernel_zeroes_free_memory_and_allocations_know() {
     };
     assert_eq!(last_error, HOTMEM_ENOENT);
     assert_ne!(zeroed, 0);
-    let (paddr, is_zero) = instance.alloc_asking(&request(PAGEBLOCK));
+    let (paddr, is_zero) = instance.alloc_asking(&request(PAGEBLOCK)).unwrap();
     assert!(is_zero && instance.is_filled_with_zeroes(paddr, PAGEBLOCK));
     instance.fill(paddr, PAGEBLOCK, 0xa5);
     assert_eq!(instance.free(paddr, PAGEBLOCK), 0);
     let here = hotmem_request { at: paddr, flags: HOTMEM_AT, ..request(PAGEBLOCK) };
-    assert_eq!(instance.alloc_asking(&here), (paddr, false));
+    assert_eq!(instance.alloc_asking(&here), Ok((paddr, false)));
 }
 
 #[test]
@@ -87,7 +89,7 @@ fn memory_that_was_added_as_zero_is_known_to_be_zero() {
             assert_eq!(hotmem_online(h, BOOT_END, len, HOTMEM_ONLINE_MOVABLE), 0);
         }
         let movable = hotmem_request { flags: HOTMEM_MOVABLE, ..request(PAGEBLOCK) };
-        let (paddr, is_zero) = instance.alloc_asking(&movable);
+        let (paddr, is_zero) = instance.alloc_asking(&movable).unwrap();
         assert!(paddr >= BOOT_END);
         assert_eq!(is_zero, keeps_marks);
     }

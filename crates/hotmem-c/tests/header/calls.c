@@ -14,6 +14,7 @@ static struct hotmem_virtio_mem_request request;
 static struct hotmem_virtio_mem_status mem_status;
 static struct hotmem_balloon_config balloon_config;
 static struct hotmem_balloon_options options;
+static struct hotmem_balloon_answer balloon_answer;
 static struct hotmem_balloon_message message;
 static struct hotmem_balloon_status balloon_status;
 
@@ -97,7 +98,7 @@ int call(void *direct_map, char *text)
         || hotmem_virtio_mem_explain(&virtio_mem, text, 80)
         || hotmem_balloon_accept(HOTMEM_BALLOON_FEATURES, &options) == 0
         || hotmem_balloon_init(&balloon, &instance, &balloon_config, 0, &options)
-        || hotmem_balloon_step(&balloon, 0, &balloon_config, HOTMEM_QUEUE_NONE, &message) < 0
+        || hotmem_balloon_step(&balloon, 0, &balloon_config, &balloon_answer, &message) < 0
         || hotmem_balloon_reset(&balloon, &balloon_config)
         || hotmem_balloon_need(&balloon, 1)
         || hotmem_balloon_get_status(&balloon, &balloon_status);
