@@ -58,6 +58,29 @@ fn a_wide_claim_races_with_an_allocation_of_a_pageblock_in_its_middle() {
     claim_all_memory_during(WORDS, move |instance| instance.try_alloc(block).ok());
 }
 
+/// The claim forgets nothing if it fails, and its memory is no longer zero if it succeeds.
+#[test]
+fn a_wide_claim_of_zero_memory_races_with_an_allocation_of_a_pageblock_in_its_middle() {
+    model_preemptions(1, || {
+        let words = few_or_all_words();
+        let block = AllocRequest::frames(BLOCK);
+        let (first, middle) = (block.at(range(0, 1).start()), range(SECTION + BLOCK, 1).start());
+        let instance = Instance::new(words as usize);
+        assert!(instance.zero_block(0));
+        let other_thread =
+            instance.spawn_on(1, move |instance| instance.try_alloc(block.at(middle)).ok());
+        match instance.try_alloc(all_memory(words)) {
+            Ok(held) => {
+                instance.free(held);
+                instance.free(instance.alloc(first));
+            }
+            Err(_) => instance.free(instance.alloc_known_zero(first)),
+        }
+        other_thread.join().unwrap().into_iter().for_each(|held| instance.free(held));
+        check_empty(&instance, words);
+    });
+}
+
 #[test]
 fn two_wide_claims_race() {
     let words = few_or_all_words();

@@ -188,27 +188,36 @@ impl<'f, P: Platform> CallContext<'f, P> {
     }
 
     /// Claims all of `run`, or nothing. If it has claimed the run, returns whether all of it is zero.
-    /// Otherwise, it forgets what was zero.
     fn claim_words(&self, run: Run<'_>, zone: Zone, request: &AllocRequest) -> Option<bool> {
         self.start_hiding();
-        let mut is_zero = true;
         let wanted = ZoneAndNode::new(zone, request);
+        let section_at = |i| run.section.above(self.words(), i);
         for (i, blocks) in run.words() {
-            let block = run.section.above(self.words(), i).and_then(|section| section.block(0));
-            let Some(zeroed) = block.and_then(|block| self.claim_for(block, blocks, wanted)) else {
+            let block = section_at(i).and_then(|section| section.block(0));
+            let claimed = block.and_then(|block| {
+                // Until all words are claimed, their marks stay in the sections.
+                let zeroed = self.claim_for(block, blocks, wanted)?;
+                mutant!("a failed wide claim forgets that pageblocks are zero" => return Some(()));
+                block.section().mark_zeroed(zeroed);
+                Some(())
+            });
+            if claimed.is_none() {
                 for (claimed, blocks) in run.words().take_while(|&(claimed, _)| claimed < i) {
                     mutant!("a failed wide claim keeps its first word" => if claimed == 0 { continue });
-                    if let Some(section) =
-                        run.section.above(self.words(), claimed).or_record_violation()
-                    {
+                    if let Some(section) = section_at(claimed).or_record_violation() {
                         self.publish_blocks(section, blocks);
                     }
                 }
                 return None;
-            };
-            is_zero &= zeroed.has_all(blocks);
+            }
         }
-        Some(is_zero)
+        mutant!("a wide claim keeps the marks that pageblocks are zero" => return Some(false));
+        let is_zero = |(i, blocks): (usize, u64)| {
+            let section = section_at(i).or_record_violation();
+            section.is_some_and(|section| section.take_zeroed(blocks).has_all(blocks))
+        };
+        // Each word loses its marks, whatever the others have.
+        Some(run.words().map(is_zero).fold(true, |all, word| all & word))
     }
 }
 
