@@ -268,7 +268,7 @@ impl<P: Platform> Frames<P> {
         let request = &request;
         request.check()?;
         if let Some(start) = request.place {
-            self.alloc_at(start, request)
+            self.alloc_at(start, request).map(|(range, _)| range)
         } else if request.is_small() {
             self.alloc_small(request)
         } else {

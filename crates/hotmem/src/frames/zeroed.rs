@@ -163,8 +163,8 @@ impl<P: Platform> Frames<P> {
         Ok((range, may_be_zero && self.is_marked(range)))
     }
 
-    /// Returns whether frames that a fast path has just allocated are known to be zero. Pageblocks are,
-    /// because a claim has returned their mark.
+    /// Returns whether frames that the caller has just allocated are known to be zero. A whole pageblock
+    /// is: its claim has returned its mark, or the caller would not ask.
     #[cold]
     #[inline(never)]
     fn is_marked(&self, range: PfnRange) -> bool {
@@ -184,12 +184,14 @@ impl<P: Platform> Frames<P> {
         &self,
         request: AllocRequest,
     ) -> Result<(PfnRange, bool), AllocError> {
-        let is_of_pageblocks = request.place.is_none() && !request.is_small();
-        if is_of_pageblocks && request.check().is_ok() {
-            return self.alloc_blocks(&request);
-        }
-        let range = self.alloc_range(request)?;
-        Ok((range, range.chunks(PAGEBLOCK_FRAMES as u64).all(|part| self.has_zero_marks(part))))
+        request.check()?;
+        let (range, may_be_zero) = match request.place {
+            Some(start) => self.alloc_at(start, &request)?,
+            None if request.is_small() => (self.alloc_range(request)?, true),
+            None => return self.alloc_blocks(&request),
+        };
+        let mut parts = range.chunks(PAGEBLOCK_FRAMES as u64);
+        Ok((range, may_be_zero && parts.all(|part| self.is_marked(part))))
     }
 
     /// Returns whether frames of one pageblock, which the caller has just allocated and not written to,

@@ -68,6 +68,18 @@ fn the_last_free_races_with_a_whole_allocation_of_a_zero_pageblock() {
 }
 
 #[test]
+fn the_last_free_races_with_an_allocation_of_a_zero_pageblock_at_its_place() {
+    model(|| {
+        let (instance, second_block) = with_one_zero_block();
+        let a = instance.run_as(1, |instance| instance.alloc_known_zero(ONE_FRAME));
+        let other_thread = instance.spawn_on(2, |instance| instance.free(a));
+        let block = instance.try_alloc(ONE_BLOCK.at(range(0, 1).start())).ok();
+        other_thread.join().unwrap();
+        finish(&instance, block.into_iter().chain([second_block]));
+    });
+}
+
+#[test]
 fn a_zero_pageblock_is_allocated_while_another_cpu_divides_it() {
     model(|| {
         let (instance, second_block) = with_one_zero_block();

@@ -40,7 +40,7 @@ impl<P: Platform> CallContext<'_, P> {
                     self.free_runs_of(block, request, &mut |free| {
                         run.add(free.intersection(part));
                         while let Some(range) = run.first_suitable(request) {
-                            if let Ok(taken) = self.frames.alloc_at(range.start(), request) {
+                            if let Ok((taken, _)) = self.frames.alloc_at(range.start(), request) {
                                 return Some(taken);
                             }
                             // Another CPU has taken a frame of the range.

@@ -21,12 +21,12 @@ struct BlockPart<'a> {
 impl<P: Platform> Frames<P> {
     /// Allocates the `request.frames` frames from `start` on, pageblock by pageblock. If those of a
     /// pageblock are not free, frees those below it again. Like every allocation, the frames must
-    /// lie within one region.
+    /// lie within one region. Also returns whether all whole pageblocks among them are known to be zero.
     pub(in crate::frames) fn alloc_at(
         &self,
         start: Pfn,
         request: &AllocRequest,
-    ) -> Result<PfnRange, AllocError> {
+    ) -> Result<(PfnRange, bool), AllocError> {
         let range = PfnRange::with_len(start, request.frames)
             .or_record_violation()
             .ok_or(AllocError::OutOfMemory)?;
@@ -46,18 +46,20 @@ impl<P: Platform> Frames<P> {
         // Count a hiding step: if a later pageblock is not free, the frames taken before it are
         // freed again, and searches cannot find them until then.
         call.start_hiding();
+        let mut is_zero = true;
         for block_range in block_ranges() {
             let part = call.part(block_range, request);
-            if !part.is_some_and(|part| call.take_part(&part)) {
+            let Some(part_is_zero) = part.and_then(|part| call.take_part(&part)) else {
                 let taken = range.split_at(block_range.start()).0;
                 if !taken.is_empty() {
                     // This call has just allocated these frames, so freeing them cannot fail.
                     self.free_range(taken).or_record_violation();
                 }
                 return Err(AllocError::NotFree(block_range));
-            }
+            };
+            is_zero &= part_is_zero;
         }
-        Ok(range)
+        Ok((range, is_zero))
     }
 }
 
@@ -89,11 +91,13 @@ impl<P: Platform> CallContext<'_, P> {
     /// Takes one frame of a pageblock. The caller must have started a hiding step.
     pub(in crate::frames) fn take_frame(&self, block: Block<'_>, frame: usize) -> bool {
         let wanted = ZoneAndNode { zone: block.zone(), required_node: None };
-        self.take_part(&BlockPart { block, frames: frame..frame + 1, wanted })
+        self.take_part(&BlockPart { block, frames: frame..frame + 1, wanted }).is_some()
     }
 
-    /// Takes a part of one pageblock. The caller must have started a hiding step.
-    fn take_part(&self, part: &BlockPart<'_>) -> bool {
+    /// Takes a part of one pageblock. Returns `None` if it cannot be taken, and false if it is a whole
+    /// pageblock that is not known to be zero; a smaller part has the marks of its words. The caller must
+    /// have started a hiding step.
+    fn take_part(&self, part: &BlockPart<'_>) -> Option<bool> {
         let BlockPart { block, frames, wanted } = part;
         let claimed = self
             .claim_all(block.section(), block.mask())
@@ -101,18 +105,19 @@ impl<P: Platform> CallContext<'_, P> {
         let Some(zeroed) = claimed else {
             let is_taken = self.take_exactly(part);
             self.set_partial_if_takeable(*block);
-            return is_taken;
+            return is_taken.then_some(frames.len() < PAGEBLOCK_FRAMES);
         };
         if !self.suits_or_put_back(*block, block.mask(), zeroed, *wanted) {
-            return false;
+            return None;
         }
+        let is_zero = zeroed.has_all(block.mask());
         if frames.len() == PAGEBLOCK_FRAMES {
             self.hand_out(*block);
-        } else {
-            self.divide(*block, frames.clone(), zeroed.has_all(block.mask()));
-            self.set_partial_if_takeable(*block);
+            return Some(is_zero);
         }
-        true
+        self.divide(*block, frames.clone(), is_zero);
+        self.set_partial_if_takeable(*block);
+        Some(true)
     }
 
     /// Takes the frames of `part` out of a live pageblock, all or none.

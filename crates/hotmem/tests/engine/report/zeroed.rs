@@ -2,7 +2,7 @@
 
 use super::*;
 use hotmem::OneCpu;
-use hotmem_testkit::{BITMAP_WORD_FRAMES, numbers};
+use hotmem_testkit::{BITMAP_WORD_FRAMES, RawRanges as _, numbers};
 
 const ONE_BLOCK: AllocRequest = AllocRequest::frames(PAGEBLOCK);
 
@@ -51,6 +51,26 @@ fn a_run_of_pageblocks_is_zero_if_all_of_them_are() {
         report_as_zero(frames);
         drop(frames.alloc(within(ONE_BLOCK, here)).unwrap());
         assert!(!is_zero(frames, two), "one pageblock has been used");
+    });
+}
+
+#[test]
+fn whole_pageblocks_at_a_place_are_zero_if_all_of_them_are() {
+    with_instance(|frames, _, _| {
+        hotmem_testkit::keep_zero_marks(frames);
+        report_as_zero(frames);
+        let start = pfn(SECTION);
+        // Makes the bitmaps. A later division that makes them would not know that its frames are zero.
+        frames.alloc_range(AllocRequest::frames(1).at(pfn(SECTION + 10 * PAGEBLOCK))).unwrap();
+        // A part of a pageblock, whole pageblocks, and both.
+        for number in [1, PAGEBLOCK, 2 * PAGEBLOCK, PAGEBLOCK + 3] {
+            let here = AllocRequest::frames(number).at(start);
+            assert!(is_zero(frames, here), "{number} frames");
+            assert!(!is_zero(frames, here), "{number} frames were used");
+            report_as_zero(frames);
+        }
+        drop(frames.alloc(ONE_BLOCK.at(pfn(SECTION + PAGEBLOCK))).unwrap());
+        assert!(!is_zero(frames, AllocRequest::frames(3 * PAGEBLOCK).at(start)));
     });
 }
 
