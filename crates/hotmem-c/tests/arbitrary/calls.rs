@@ -182,7 +182,7 @@ impl Caller<'_> {
     fn boot_with_devices(&mut self) {
         let (h, features) = (self.instance.as_ptr(), HOTMEM_BALLOON_FEATURES & !16);
         let config = hotmem_balloon_config::default();
-        let flags = u32::from(self.byte() % 2) * HOTMEM_REPORT_EAGERLY | HOTMEM_TRUST_HOST;
+        let flags = (u32::from(self.byte() % 2) * HOTMEM_REPORT_EAGERLY) | HOTMEM_TRUST_HOST;
         let options = hotmem_balloon_options { flags, ..Default::default() };
         // SAFETY: `h` points to an instance, the RAM is its own memory, the drivers are zeroes, and
         // all other pointers are references.
