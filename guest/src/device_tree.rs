@@ -73,6 +73,8 @@ pub struct DeviceTree<'t> {
     pub pci_lines: PciLines,
     /// The places for virtio devices in memory. Most of them are empty.
     pub mmio_devices: MmioDevices,
+    /// The registers of QEMU's fw_cfg device, by which it passes tables to a firmware.
+    pub fw_cfg: Option<Range>,
     /// The interrupt controller, if it is a GICv3.
     pub gic: Option<Gic>,
     /// What only trees of riscv64 have.
@@ -91,6 +93,7 @@ impl<'t> DeviceTree<'t> {
         pci: None,
         pci_lines: PciLines::NONE,
         mmio_devices: MmioDevices::empty(MmioDevice::NONE),
+        fw_cfg: None,
         gic: None,
         riscv: Riscv::NONE,
     };
@@ -169,6 +172,7 @@ impl<'t> DeviceTree<'t> {
                 let added = self.mmio_devices.push(device);
                 added.map_err(|full| TreeError::too_many("virtio devices in memory", full))?;
             }
+            _ if node.is_device("qemu,fw-cfg-mmio")? => self.fw_cfg = Some(node.first_range()?),
             _ if self.gic.is_none() && node.is_device("arm,gic-v3")? => {
                 self.gic = Some(Gic::read(node)?);
             }

@@ -12,6 +12,7 @@ pub mod elf;
 pub mod event;
 pub mod fixed_list;
 pub mod frame_words;
+pub mod fw_cfg;
 pub mod late_memory;
 pub mod layout;
 pub mod limits;

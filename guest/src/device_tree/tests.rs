@@ -28,6 +28,8 @@ fn virt() -> Blob {
     blob.end();
     blob.begin("pl011@9000000").property("compatible", b"arm,pl011\0arm,primecell\0");
     blob.property("reg", &cells(&[0, 0x0900_0000, 0, 0x1000])).end();
+    blob.begin("fw-cfg@9020000").property("compatible", b"qemu,fw-cfg-mmio\0");
+    blob.property("reg", &cells(&[0, 0x0902_0000, 0, 0x18])).end();
     blob.begin("pcie@10000000").property("compatible", b"pci-host-ecam-generic\0");
     blob.number("#address-cells", 3).number("#size-cells", 2);
     blob.property("bus-range", &cells(&[0, 0xff]));
@@ -74,6 +76,7 @@ fn the_machine_of_qemu_is_described() {
     let range = |start, len| Range { start, len };
     let (distributor, redistributors) = (range(0x800_0000, 0x1_0000), range(0x80a_0000, 0xf6_0000));
     let its = Some(range(0x808_0000, 0x2_0000));
+    assert_eq!(tree.fw_cfg, Some(range(0x902_0000, 0x18)));
     assert_eq!(tree.gic, Some(Gic { distributor, redistributors, its }));
     let early =
         EarlyDevices { pl011: Some(0x900_0000), ns16550: None, power_calls: Some(PowerCalls::Hvc) };

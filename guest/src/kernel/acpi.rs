@@ -1,10 +1,10 @@
 //! Reads ACPI's static tables: the processors, the nodes of memory, and PCI's configuration space.
 
 use super::fatal::give_up;
-use super::firmware::{Cpus, EcamArea, Firmware, MAX_NODE_RANGES, SlotRegion, SlotsError};
+use super::firmware::{Cpus, EcamArea, Firmware, MAX_NODE_RANGES};
 use super::general_events::{GeneralEvents, port_of};
 use super::memory;
-use crate::arch::IoPort;
+use super::slot_region::{SlotRegion, SlotsError};
 use acpi::fadt::Fadt;
 use acpi::madt::{Madt, MadtEntry};
 use acpi::mcfg::Mcfg;
@@ -13,7 +13,6 @@ use acpi::{AcpiError, AcpiHandler, AcpiTable, AcpiTables, AmlTable, PhysicalMapp
 use core::cell::RefCell;
 use core::fmt;
 use hotmem::{BootRange, NodeId, PfnRange};
-use hotmem_acpi::aml::{self, AddressSpace};
 use hotmem_acpi::srat::memory_affinities;
 use hotmem_directmap::Caching;
 use hotmem_guest::cxl::CxlTable;
@@ -190,7 +189,7 @@ fn ecam_area(mcfg: &Mcfg) -> Option<EcamArea> {
     })
 }
 
-/// Finds the registers of memory slots in the DSDT, without interpreting it.
+/// Finds the registers of memory slots in the DSDT.
 fn slots_of(
     handler: &TableMapper<'_, '_>,
     dsdt: &AmlTable,
@@ -200,17 +199,7 @@ fn slots_of(
     let mapping = unsafe { handler.map_physical_region::<u8>(dsdt.address, len) };
     // SAFETY: the handler has mapped `len` bytes, which nothing writes to.
     let aml = unsafe { core::slice::from_raw_parts(mapping.virtual_start().as_ptr(), len) };
-    let Some(region) = aml::find_region(aml, b"HPMR").map_err(SlotsError::Aml)? else {
-        return Ok(None);
-    };
-    let count = aml::find_integer(aml, b"MDNR").map_err(SlotsError::Aml)?.unwrap_or(0);
-    let port = u16::try_from(region.start).ok().filter(|port| {
-        region.space == AddressSpace::Ports && region.len >= 24 && *port <= u16::MAX - 24
-    });
-    match (port.and_then(IoPort::new), u32::try_from(count)) {
-        (Some(port), Ok(count)) => Ok(Some(SlotRegion { port, count })),
-        _ => Err(SlotsError::Region(region, count)),
-    }
+    SlotRegion::of_dsdt(aml)
 }
 
 fn to_len(table: &impl AcpiTable) -> usize {

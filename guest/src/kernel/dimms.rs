@@ -1,33 +1,31 @@
 //! Adds and removes the memory of ACPI's memory slots, which are DIMMs on QEMU's PCs.
 //!
-//! QEMU raises general-purpose event 3 when a slot changes. This kernel has no AML interpreter, so it
-//! drives the registers of the slots itself.
+//! This kernel has no AML interpreter, so it drives the registers of the slots itself.
 
 use super::engine::{BUDGET, Engine};
 use super::fatal::must;
-use super::firmware::SlotRegion;
 use super::general_events::GeneralEvents;
+use super::memory::AddressSpace;
 use super::progress::WATCHDOG;
+use super::slot_events::SlotEvents;
+use super::slot_region::SlotRegion;
+use super::slot_registers::SlotAccess;
 use super::take_once::TakeOnce;
 use super::this_cpu::ThisCpu;
-use crate::arch::{IoPort, interrupts};
 use core::fmt;
 use hotmem::{
     AddError, Announce, AnnounceError, Blocker, NodeId, Offline, OnlineType, PfnRange, Progress,
     RangeError, RegionId,
 };
-use hotmem_acpi::{Change, Dimm, EjectError, Fault, MemorySlots, Model, SlotRegisters};
+use hotmem_acpi::{Change, Dimm, EjectError, Fault, MemorySlots, Model};
 use hotmem_guest::limits::MAX_DIMMS;
 use hotmem_virtio::missing_frames;
 
-/// The bit of general-purpose event 3.
-const MEMORY_EVENT: u8 = 1 << 3;
-
 /// The memory slots of the machine.
 pub(crate) struct Dimms {
-    slots: MemorySlots<SlotPorts, MAX_DIMMS>,
-    events: GeneralEvents,
-    /// Whether event 3 has happened since the slots were last examined.
+    slots: MemorySlots<SlotAccess, MAX_DIMMS>,
+    events: SlotEvents,
+    /// Whether a slot may have changed since the slots were last examined.
     has_event: bool,
     online: OnlineType,
     removal: Option<Removal>,
@@ -80,32 +78,30 @@ pub(crate) enum Obstacle {
 
 impl Dimms {
     /// Returns the slots, or `None` if the machine has none. Enables their event. Their memory comes
-    /// online as `online` says. Panics if the machine has too many slots, or if this is called
-    /// twice.
+    /// online as `online` says. Ends the run if the machine has too many slots, if their registers cannot
+    /// be mapped, or if this is called twice.
     #[inline(never)]
     pub(crate) fn find(
         region: Option<SlotRegion>,
         events: Option<GeneralEvents>,
         online: OnlineType,
+        space: &mut AddressSpace,
     ) -> &'static mut Option<Self> {
         static DIMMS: TakeOnce<Option<Dimms>> = TakeOnce::new(None);
-        let place = DIMMS.take();
-        let (Some(SlotRegion { port, count }), Some(events)) = (region, events) else {
-            return place;
-        };
-        let slots = MemorySlots::new(SlotPorts(port), Model::QEMU, count);
-        let slots = must("memory slots", slots);
-        events.enable(MEMORY_EVENT);
-        // If the interrupt line cannot be enabled, the kernel still sees the event when it polls.
-        interrupts::enable_own_line(events.irq.into());
-        *place =
+        let dimms = DIMMS.take();
+        let Some(SlotRegion { place, count }) = region else { return dimms };
+        let events = must("memory slots", SlotEvents::open(place, events, space));
+        let Some(events) = events else { return dimms };
+        let registers = must("memory slots", SlotAccess::open(place, space));
+        let slots = must("memory slots", MemorySlots::new(registers, Model::QEMU, count));
+        *dimms =
             Some(Dimms { slots, events, has_event: false, online, removal: None, waiting: None });
-        place
+        dimms
     }
 
-    /// Clears event 3, the source of the interrupt. Returns whether the event has happened.
+    /// Clears the event, the source of the interrupt. Returns whether it has happened.
     pub(crate) fn ack_interrupt(&mut self) -> bool {
-        let happened = self.events.take(MEMORY_EVENT);
+        let happened = self.events.take();
         self.has_event |= happened;
         happened
     }
@@ -272,39 +268,6 @@ pub(super) fn remove(range: PfnRange, engine: &mut Engine) -> Result<(), RangeEr
 fn region_of(range: PfnRange, engine: &Engine) -> Option<RegionId> {
     let mut regions = engine.hotplug.regions();
     regions.find(|&(_, announced)| announced == range).map(|(region, _)| region)
-}
-
-/// The registers of the slots, from this I/O port on.
-struct SlotPorts(IoPort);
-
-impl SlotPorts {
-    fn port(&self, offset: u16) -> IoPort {
-        // `SlotRegion` has checked that the ports exist.
-        self.0.checked_add(offset).unwrap_or(self.0)
-    }
-}
-
-impl SlotRegisters for SlotPorts {
-    fn read_u32(&mut self, offset: u16) -> u32 {
-        // SAFETY: the DSDT names the ports, and reading them has no effect.
-        unsafe { self.port(offset).read_u32() }
-    }
-
-    fn read_u8(&mut self, offset: u16) -> u8 {
-        // SAFETY: as in `read_u32`.
-        unsafe { self.port(offset).read_u8() }
-    }
-
-    fn write_u32(&mut self, offset: u16, value: u32) {
-        // SAFETY: the DSDT names the ports, and only this module writes to them. The host takes only
-        // memory that this kernel has removed.
-        unsafe { self.port(offset).write_u32(value) }
-    }
-
-    fn write_u8(&mut self, offset: u16, value: u8) {
-        // SAFETY: as in `write_u32`.
-        unsafe { self.port(offset).write_u8(value) }
-    }
 }
 
 impl fmt::Display for Refusal {

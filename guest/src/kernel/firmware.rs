@@ -1,12 +1,11 @@
 //! Describes the machine, apart from its RAM. ACPI's tables or a device tree yield the description.
 
 use super::general_events::GeneralEvents;
+use super::slot_region::{SlotRegion, SlotsError};
 use super::take_once::TakeOnce;
 use crate::arch::IoPort;
-use core::fmt;
 use core::ops::Range;
 use hotmem::{BootRange, Bytes, NodeId};
-use hotmem_acpi::aml::{AmlError, Region};
 use hotmem_guest::cxl::CxlTable;
 use hotmem_guest::device_tree::{DeviceTree, PciHost, PciLines};
 use hotmem_guest::fixed_list::FixedList;
@@ -74,23 +73,6 @@ pub(crate) struct CxlFirmware {
     pub(crate) table: &'static CxlTable,
     /// The first node that has no memory yet.
     pub(crate) next_node: u32,
-}
-
-/// The registers of memory slots.
-#[derive(Clone, Copy)]
-pub(crate) struct SlotRegion {
-    /// The first of 24 I/O ports.
-    pub(crate) port: IoPort,
-    /// The number of slots.
-    pub(crate) count: u32,
-}
-
-/// The reason why the registers of memory slots cannot be used.
-pub(crate) enum SlotsError {
-    /// The DSDT does not name them by constants.
-    Aml(AmlError),
-    /// They are not I/O ports, or their number or the number of slots is impossible.
-    Region(Region, u64),
 }
 
 const NO_MEMORY: BootRange = BootRange { start: 0, len: Bytes::ZERO };
@@ -174,16 +156,5 @@ impl Cpus {
     /// Returns the numbers by which the processors are started, at most [`MAX_CPUS`].
     pub(crate) fn start_ids(&self) -> &[u64] {
         &self.ids
-    }
-}
-
-impl fmt::Display for SlotsError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            SlotsError::Aml(error) => error.fmt(f),
-            SlotsError::Region(region, count) => {
-                write!(f, "{count} memory slots at {region:?}")
-            }
-        }
     }
 }

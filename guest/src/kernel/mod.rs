@@ -21,6 +21,7 @@ mod engine;
 mod entropy;
 mod fatal;
 mod firmware;
+mod fw_cfg;
 mod general_events;
 mod hal;
 mod heap;
@@ -42,6 +43,9 @@ mod progress;
 mod queue_memory;
 mod quiesce;
 mod session;
+mod slot_events;
+mod slot_region;
+mod slot_registers;
 mod stacks;
 mod take_once;
 mod this_cpu;
@@ -68,6 +72,7 @@ use hotmem_guest::virtio_mmio;
 use loader::{Description, Loaded};
 use progress::{TICKS, WATCHDOG, start_ticking};
 use session::{Session, SessionParameters};
+use slot_region::SlotRegion;
 use stacks::Stacks;
 use take_once::TakeOnce;
 
@@ -131,7 +136,10 @@ fn boot(boot_info: u64) -> SessionParameters {
             must("ACPI", firmware.add_acpi(rsdp, &mut space, map.ram_ranges()));
             firmware.cpus.add_if_unlisted(mp_table::apic_ids(&BootMapping));
         }
-        Description::Tree(tree) => firmware.add_tree(tree),
+        Description::Tree(tree) => {
+            firmware.add_tree(tree);
+            firmware.slots = SlotRegion::of_fw_cfg(tree.fw_cfg, &mut space);
+        }
     }
     let tree = match description {
         Description::Acpi { .. } => None,

@@ -24,7 +24,7 @@ use super::edu::Edu;
 use super::engine::{Engine, online_type};
 use super::entropy::Entropy;
 use super::fatal::{give_up, must};
-use super::firmware::{CxlFirmware, EcamArea, SlotRegion};
+use super::firmware::{CxlFirmware, EcamArea};
 use super::general_events::GeneralEvents;
 use super::late_memory::LateMemory;
 use super::memory::FRAMES;
@@ -33,6 +33,7 @@ use super::page_faults::Bursts;
 use super::pci::{Buses, MAX_PORTS};
 use super::pinned_memory::PinnedRanges;
 use super::progress::WATCHDOG;
+use super::slot_region::SlotRegion;
 use super::take_once::TakeOnce;
 use super::wakeup;
 use crate::arch::{Clock, Console, MessageTarget, NextKernel, interrupts};
@@ -153,7 +154,12 @@ impl Session {
         let (ecam, window) = (parameters.ecam, parameters.bar_window);
         let buses = Buses::open(ecam, window, parameters.pci_lines, engine.space());
         let buses = must("PCI", buses);
-        let dimms = Dimms::find(parameters.slots, parameters.events, online_type(options.online));
+        let dimms = Dimms::find(
+            parameters.slots,
+            parameters.events,
+            online_type(options.online),
+            engine.space(),
+        );
         SESSION.put(Session {
             report,
             clock,

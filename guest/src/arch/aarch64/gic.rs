@@ -28,6 +28,8 @@ const LOWEST_PRIORITY: u8 = 0xff;
 const ENABLE: usize = 0x100;
 const DISABLE: usize = 0x180;
 const ROUTES: usize = 0x6000;
+/// Two bits for each line, of which the upper one says that an edge interrupts.
+const CONFIGURATION: usize = 0xc00;
 /// The bits of the affinity in `MPIDR_EL1` and in a route.
 const ROUTE: u64 = 0xff_00ff_ffff;
 /// The interrupts that devices share.
@@ -137,6 +139,19 @@ pub(super) fn enable_line(line: u32) -> bool {
     unsafe { mmio::write_u64(register, mpidr() & ROUTE) }
     unmask_line(line);
     true
+}
+
+/// Makes a line interrupt the first CPU that is raised for a moment, so that its edge interrupts. Returns
+/// whether the line is one that devices share.
+pub(super) fn enable_pulsed_line(line: u32) -> bool {
+    if !has_line(line) {
+        return false;
+    }
+    let register = DISTRIBUTOR.load(Relaxed) + CONFIGURATION + 4 * (line as usize / 16);
+    // SAFETY: the distributor is mapped, and has the bits of each line. Nothing else changes them, and the
+    // line is disabled.
+    unsafe { mmio::write_u32(register, mmio::read_u32(register) | 2 << (2 * (line % 16))) }
+    enable_line(line)
 }
 
 /// Lets a line interrupt again.

@@ -21,6 +21,12 @@ pub(crate) fn enable_own_line(line: u32) -> bool {
     gic::enable_line(line)
 }
 
+/// Enables an interrupt line that only one device uses and that is raised for a moment. Returns whether the
+/// line is available.
+pub(crate) fn enable_pulsed_line(line: u32) -> bool {
+    gic::enable_pulsed_line(line)
+}
+
 /// Returns a bit for each message that has arrived since the last call.
 pub(crate) fn take_messages() -> u32 {
     messages::take()

@@ -64,6 +64,12 @@ pub(crate) fn enable_own_line(line: u32) -> bool {
     plic::enable(line)
 }
 
+/// Enables an interrupt line that only one device uses and that is raised for a moment. Returns whether the
+/// line is available.
+pub(crate) fn enable_pulsed_line(line: u32) -> bool {
+    plic::enable(line)
+}
+
 /// Returns 0, because no device sends messages.
 pub(crate) fn take_messages() -> u32 {
     0

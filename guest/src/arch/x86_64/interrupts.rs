@@ -29,6 +29,13 @@ pub(crate) fn enable_own_line(irq: u32) -> bool {
     enable_lines(irq_bit(irq))
 }
 
+/// Enables an IRQ that only one device uses and that is raised for a moment. Returns whether the
+/// IRQ is available.
+pub(crate) fn enable_pulsed_line(irq: u32) -> bool {
+    // The controllers keep the edge of an ISA interrupt.
+    enable_own_line(irq)
+}
+
 fn enable_lines(lines: u16) -> bool {
     let lines = if pic::exists() { lines & pic::FREE_LINES } else { 0 };
     ENABLED_LINES.fetch_or(lines, Relaxed);
