@@ -4,6 +4,7 @@ use super::boot::{Boot, Launch};
 use super::config::{Accel, Balloon, Config, Transport};
 use super::cxl::Cxl;
 use super::emulator::Architecture;
+use super::jump;
 use super::kvm_cpu::kvm_cpu;
 use hotmem::Bytes;
 use std::process::Command;
@@ -56,6 +57,11 @@ impl Config {
         }
         if let Some(firmware) = self.firmware {
             add_option("-bios", firmware.into());
+        }
+        if self.architecture == Architecture::Aarch64 && self.memory_slots != 0 {
+            jump::options(&self.kernel)
+                .into_iter()
+                .for_each(|(name, value)| add_option(name, value));
         }
         add_option("-accel", accel.into());
         add_option("-cpu", self.cpu.unwrap_or(cpu).into());

@@ -122,7 +122,8 @@ pub struct Config {
     pub empty_ports: usize,
     /// Memory that the machine has from the start and that the guest tells its engine of after boot.
     pub late_memory: Bytes,
-    /// The number of memory slots, each of which can get a DIMM while the machine runs.
+    /// The number of memory slots, each of which can get a DIMM while the machine runs. If an aarch64
+    /// machine has any, a small firmware starts the kernel, and [`firmware`](Self::firmware) must be `None`.
     pub memory_slots: u32,
     /// QEMU's `maxmem`. If this is `None`, it is computed from the devices.
     pub max_memory: Option<Bytes>,
@@ -216,7 +217,7 @@ impl Config {
         Config {
             architecture: Architecture::Aarch64,
             machine: "virt,gic-version=3",
-            // Without ACPI, QEMU's machine has no slots for DIMMs.
+            // With slots for DIMMs, a firmware starts the kernel.
             memory_slots: 0,
             ..Config::new(kernel, device_memory)
         }

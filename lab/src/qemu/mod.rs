@@ -16,6 +16,7 @@ mod error;
 mod event;
 pub mod host;
 pub mod image;
+mod jump;
 mod kvm_cpu;
 mod monitor;
 mod process;

@@ -69,7 +69,7 @@ pub struct Args {
     pub(super) block_size: Bytes,
     /// Insert the memory as this number of DIMMs in ACPI's memory slots, instead of plugging it into a
     /// virtio-mem device
-    #[arg(long, value_name = "NUMBER", conflicts_with_all = ["balloon", "arch"],
+    #[arg(long, value_name = "NUMBER", conflicts_with = "balloon",
           value_parser = clap::value_parser!(u32).range(1..=MAX_DIMMS))]
     pub(super) dimms: Option<u32>,
     /// Add the memory as that of this number of CXL devices, between which addresses alternate, instead of
@@ -141,6 +141,9 @@ impl Args {
     pub(super) fn check(&self) -> Result<()> {
         if (self.dimms.is_some() || self.cxl.is_some()) && !self.guest.is_reference() {
             bail!("--dimms, --cxl: these need the reference guest");
+        }
+        if self.dimms.is_some() && self.arch == Arch::Riscv64 {
+            bail!("--dimms: QEMU's machine for riscv64 has no memory slots");
         }
         if !self.block_size.0.is_power_of_two() {
             bail!("--block-size {}: the block size must be a power of two", self.block_size);

@@ -1,6 +1,7 @@
 //! Tests of the guest on QEMU's machine for aarch64. `cargo xtask test` skips them, and says so, where
 //! QEMU has no such machine.
 
+use crate::dimms::{check_that_a_cold_dimm_is_added, check_that_slots_are_used_again};
 use crate::support::{
     EntropyAnswer, check_that_overflows_are_reported, reason_for_giving_up, wait_for_entropy,
     wait_for_touched,
@@ -143,6 +144,17 @@ fn a_device_without_room_in_the_table_of_devices_and_without_a_line_is_polled() 
     let port = "pcie-root-port,id=far-port,bus=far,chassis=1";
     let devices = vec!["pxb-pcie,id=far,bus_nr=32", port, "virtio-rng-pci,bus=far-port"];
     assert_eq!(interrupts_of(devices, "msix"), ("poll".into(), false));
+}
+
+/// The registers are in memory, and a generic event device tells of changes.
+#[test]
+fn dimms_are_added_used_and_removed_and_their_slots_are_used_again() {
+    check_that_slots_are_used_again(config(Bytes::ZERO));
+}
+
+#[test]
+fn a_dimm_that_is_present_at_the_start_is_added() {
+    check_that_a_cold_dimm_is_added(config(Bytes::ZERO));
 }
 
 #[test]

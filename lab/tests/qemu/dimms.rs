@@ -5,10 +5,15 @@ use hotmem::Bytes;
 use hotmem_lab::qemu::{Config, Dimm, Event, Vm};
 use rand::{RngExt, SeedableRng, rngs::SmallRng, seq::SliceRandom};
 
-/// Returns a machine with two nodes, no virtio-mem device and ten memory slots.
+/// Returns a PC with two nodes, no virtio-mem device and ten memory slots.
 fn slots(exit: &str) -> Config {
-    let nodes = vec![Bytes::mib(128), Bytes::ZERO];
-    Config { nodes, ..config(Bytes::ZERO).with_guest_option("exit", exit) }
+    with_slots(config(Bytes::ZERO), exit)
+}
+
+/// Adds two nodes and ten memory slots to a machine.
+fn with_slots(config: Config, exit: &str) -> Config {
+    let nodes = vec![config.boot_memory, Bytes::ZERO];
+    Config { nodes, memory_slots: 10, ..config.with_guest_option("exit", exit) }
 }
 
 fn boot(config: &Config) -> Vm {
@@ -107,13 +112,13 @@ fn sixteen_dimms_come_and_go_in_random_order_beside_a_virtio_mem_device() {
 #[test]
 fn dimms_are_added_used_and_removed_and_their_slots_are_used_again() {
     for machine in ["q35", "pc"] {
-        check_slots_are_used_again(machine);
+        check_that_slots_are_used_again(Config { machine, ..config(Bytes::ZERO) });
     }
 }
 
-fn check_slots_are_used_again(machine: &'static str) {
-    let config = slots("resizes:8").with_touched_memory(Bytes::mib(192));
-    let config = Config { machine, ..config };
+/// Checks DIMMs of a machine that has no other memory to add.
+pub(crate) fn check_that_slots_are_used_again(config: Config) {
+    let config = with_slots(config, "resizes:8").with_touched_memory(Bytes::mib(192));
     let mut vm = boot(&config);
     let mib = Bytes::mib;
     insert(&mut vm, "0", 256, 1);
@@ -143,7 +148,12 @@ fn check_slots_are_used_again(machine: &'static str) {
 
 #[test]
 fn a_dimm_that_is_present_at_the_start_is_added() {
-    let mut config = slots("resizes:1");
+    check_that_a_cold_dimm_is_added(config(Bytes::ZERO));
+}
+
+/// Checks a DIMM that a machine has at its start.
+pub(crate) fn check_that_a_cold_dimm_is_added(config: Config) {
+    let mut config = with_slots(config, "resizes:1");
     config.other_device_options = vec!["pc-dimm,id=dimm0,memdev=cold,node=1"];
     config.other_objects = vec!["memory-backend-ram,id=cold,size=256M"];
     let mut vm = boot(&config);
