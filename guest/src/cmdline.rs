@@ -38,6 +38,9 @@ pub struct Options {
     pub leftover: Leftover,
     /// The number of times that the kernel vetoes onlining or offlining (`hotmem.vetoes`).
     pub vetoes: u32,
+    /// The number of the answer about dynamic capacity that a CXL device is made to refuse, from 1
+    /// (`hotmem.refused`).
+    pub refused: u32,
     /// Whether RAM has a descriptor of 64 bytes for each frame (`hotmem.descriptors=64`).
     pub descriptors: bool,
     /// The device that is checked against the specification, in the place of a run with devices
@@ -126,6 +129,7 @@ impl Default for Options {
             online: Online::Movable,
             leftover: Leftover::Adopt,
             vetoes: 0,
+            refused: 0,
             descriptors: false,
             check: None,
             exit: ExitWhen::Never,
@@ -221,6 +225,7 @@ impl Options {
                 };
             }
             "vetoes" => self.vetoes = value.parse().ok()?,
+            "refused" => self.refused = value.parse().ok()?,
             "descriptors" => {
                 self.descriptors = match value {
                     "0" => false,

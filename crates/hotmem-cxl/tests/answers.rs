@@ -39,6 +39,7 @@ fn record(handle: u16, kind: u8, extent: Extent, flags: u8) -> Vec<u8> {
 fn events(records: &[Vec<u8>]) -> Vec<u8> {
     let mut raw = vec![0; 0x20];
     raw[0] = 3;
+    raw[2..4].copy_from_slice(&700u16.to_le_bytes());
     raw[0x14] = u8::try_from(records.len()).unwrap();
     [raw, records.concat()].concat()
 }
@@ -69,7 +70,7 @@ fn answers_are_read() {
     records.push(foreign);
     let raw = events(&records);
     let page = EventPage::read(&raw).unwrap();
-    assert!(page.overflow && page.more);
+    assert_eq!((page.lost, page.more), (700, true));
     let found: Vec<_> = page.records().map(|Record { handle, event }| (handle, event)).collect();
     let expected = [
         (0, Event::Add(extent, More::Last)),
@@ -80,6 +81,16 @@ fn answers_are_read() {
         (6, Event::Other),
     ];
     assert_eq!(found, expected);
+}
+
+#[test]
+fn events_are_lost_only_if_the_device_says_so() {
+    for (flags, count, lost) in [(1, 5, 5), (1, 0, 1), (0, 5, 0), (2, 0, 0)] {
+        let mut raw = events(&[]);
+        (raw[0], raw[2]) = (flags, count);
+        raw[3] = 0;
+        assert_eq!(EventPage::read(&raw).unwrap().lost, lost);
+    }
 }
 
 #[test]

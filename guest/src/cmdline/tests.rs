@@ -25,7 +25,7 @@ fn every_key_is_read() {
     let options = parse(
         "hotmem.touch=1G hotmem.work=2G hotmem.work_at=inflated hotmem.hold=off \
          hotmem.reports=off hotmem.report_rate=64M hotmem.online=online_kernel \
-         hotmem.leftover=unplug hotmem.vetoes=3 \
+         hotmem.leftover=unplug hotmem.vetoes=3 hotmem.refused=4 \
          hotmem.descriptors=64 hotmem.check=balloon hotmem.exit=resizes:3 hotmem.seed=42 hotmem.release=off \
          hotmem.poison=7 hotmem.zero=device hotmem.late=2G hotmem.churn=on hotmem.nmis=on hotmem.overflow=first hotmem.faults=128M:2:5:700 \
          hotmem.heap=32M hotmem.pin=on hotmem.dma=8M hotmem.writers=4M \
@@ -42,6 +42,7 @@ fn every_key_is_read() {
         online: Online::Kernel,
         leftover: Leftover::Unplug,
         vetoes: 3,
+        refused: 4,
         descriptors: true,
         check: Some(CheckedDevice::Balloon),
         exit: ExitWhen::Resizes(3),

@@ -66,6 +66,32 @@ pub enum CxlEvent<'a> {
         /// The reason.
         why: &'a dyn fmt::Display,
     },
+    /// Events of dynamic capacity were lost, because the device's log was full.
+    EventsLost {
+        /// The memory's number.
+        memory: usize,
+        /// The number of events.
+        count: u16,
+    },
+    /// An event of dynamic capacity asks for something impossible, and is ignored.
+    EventIgnored {
+        /// The memory's number.
+        memory: usize,
+        /// The reason.
+        why: &'a dyn fmt::Display,
+    },
+    /// A request of dynamic capacity has ended with an error.
+    RequestFailed {
+        /// The memory's number.
+        memory: usize,
+        /// The reason.
+        why: &'a dyn fmt::Display,
+    },
+    /// The dynamic capacity of a device does not change any more, because of the error before.
+    GivenUp {
+        /// The memory's number.
+        memory: usize,
+    },
     /// The state of memory, as the command `list` asks for it.
     Dax {
         /// The memory's number.
@@ -121,6 +147,22 @@ impl fmt::Display for CxlEvent<'_> {
                 r#"{{"event":"extent_kept","memory":{memory},"addr":{addr},"size":{size},"why":"{}"}}"#,
                 JsonText(why)
             ),
+            CxlEvent::EventsLost { memory, count } => {
+                write!(f, r#"{{"event":"cxl_events_lost","memory":{memory},"count":{count}}}"#)
+            }
+            CxlEvent::EventIgnored { memory, why } => write!(
+                f,
+                r#"{{"event":"cxl_event_ignored","memory":{memory},"why":"{}"}}"#,
+                JsonText(why)
+            ),
+            CxlEvent::RequestFailed { memory, why } => write!(
+                f,
+                r#"{{"event":"cxl_request_failed","memory":{memory},"why":"{}"}}"#,
+                JsonText(why)
+            ),
+            CxlEvent::GivenUp { memory } => {
+                write!(f, r#"{{"event":"cxl_given_up","memory":{memory}}}"#)
+            }
             CxlEvent::Dax { memory, size, node, align, mode, online, movable } => write!(
                 f,
                 r#"{{"event":"dax","memory":{memory},"size":{},"node":{node},"align":{},"mode":"{mode}","online":{},"movable":{movable}}}"#,

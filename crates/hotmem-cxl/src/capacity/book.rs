@@ -133,9 +133,7 @@ impl<const N: usize> DynamicCapacity<N> {
         let mut request = self.request.unwrap_or(new);
         if request.kind != kind || !matches!(request.state, State::Incomplete) {
             // A device that breaks off a request has no more extents for it.
-            if let Some(Request { state: state @ State::Incomplete, .. }) = &mut self.request {
-                *state = State::Complete;
-            }
+            self.end_request();
             return Err(CapacityError::Unanswered);
         }
         let result = self.take_extent(&mut request, extent);
@@ -179,6 +177,13 @@ impl<const N: usize> DynamicCapacity<N> {
                 }
                 Ok(())
             }
+        }
+    }
+
+    /// Records that the device has lost the rest of the request: the extents that have come are all.
+    pub fn end_request(&mut self) {
+        if let Some(Request { state: state @ State::Incomplete, .. }) = &mut self.request {
+            *state = State::Complete;
         }
     }
 

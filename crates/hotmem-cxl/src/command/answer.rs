@@ -81,8 +81,8 @@ pub struct ExtentPage<'a> {
 /// A part of an event log (Get Event Records, Table 8-52).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct EventPage<'a> {
-    /// Whether events were lost because the log was full.
-    pub overflow: bool,
+    /// The number of events that were lost because the log was full, since the host has last emptied it.
+    pub lost: u16,
     /// Whether there are more events, which can be read when these are cleared.
     pub more: bool,
     records: &'a [u8],
@@ -240,7 +240,8 @@ impl<'a> EventPage<'a> {
         let header = part(answer, 0, 0x20)?;
         let count = usize::from(u16_at(header, 0x14).unwrap_or(0));
         let records = part(answer, 0x20, count * RECORD_BYTES)?;
-        Ok(EventPage { overflow: header[0] & 1 != 0, more: header[0] & 2 != 0, records })
+        let lost = u16_at(header, 2).unwrap_or(0).max(1) * u16::from(header[0] & 1);
+        Ok(EventPage { lost, more: header[0] & 2 != 0, records })
     }
 
     /// Returns the events, the oldest first.

@@ -243,6 +243,23 @@ fn a_request_that_is_broken_off_is_answered_before_the_next() {
     assert_eq!(capacity.payload(&mut [0; 256]), Ok(None));
 }
 
+#[test]
+fn a_request_whose_rest_is_lost_is_answered_as_it_has_come() {
+    let mut capacity = DynamicCapacity::<4>::new(&[region()]);
+    capacity.end_request();
+    assert_eq!(capacity.request(), None);
+    capacity.take(&Event::Add(extent(8, 1), More::Follows)).unwrap();
+    assert_eq!(capacity.request(), None);
+    capacity.end_request();
+    assert_eq!(capacity.request(), Some((RequestKind::Add, &[extent(8, 1)][..])));
+    capacity.answer(|_| true).unwrap();
+    // The answer stays as it is.
+    capacity.end_request();
+    assert_eq!(capacity.payload(&mut [0; 64]), Ok(Some((opcode::ADD_RESPONSE, 32))));
+    assert!(capacity.delivered());
+    assert_eq!(capacity.accepted(), [extent(8, 1)]);
+}
+
 #[derive(Clone, Debug)]
 enum Step {
     Event(u8, Extent, bool),

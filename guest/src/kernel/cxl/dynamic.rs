@@ -1,24 +1,23 @@
 //! Memory that a device offers in extents and asks back: it is RAM while the device lends it.
 
 mod list;
+mod outcome;
 
 use super::device::MemoryDevice;
-use super::error::{CxlError, from_reasons};
+use super::error::CxlError;
 use crate::arch::{Clock, LAYOUT};
-use crate::kernel::engine::{BUDGET, Engine};
+use crate::kernel::engine::{BUDGET, Engine, online_type};
 use crate::kernel::fatal::{give_up, must};
 use crate::kernel::progress::WATCHDOG;
-use core::fmt;
 use hotmem::geometry::PAGEBLOCK_FRAMES;
-use hotmem::{AddError, Announce, Blocker, NodeId, OnlineType, PfnRange, Progress, RangeError};
-use hotmem_cxl::command::{
-    AnswerError, Event, EventPage, Extent, More, clear_event, get_events, opcode,
-};
+use hotmem::{Announce, NodeId, OnlineType, PfnRange, Progress};
+use hotmem_cxl::command::{Event, EventPage, Extent, More, clear_event, get_events, opcode};
 use hotmem_cxl::plan::Plan;
-use hotmem_cxl::{
-    CapacityError, DeviceError, DynamicCapacity, EventLog, MailboxError, RequestKind,
-};
+use hotmem_cxl::{CapacityError, DynamicCapacity, EventLog, MailboxError, RequestKind};
+use hotmem_guest::cmdline::Options;
 use hotmem_guest::fixed_list::FixedList;
+pub(crate) use outcome::Outcome;
+use outcome::{DynamicError, Obstacle};
 
 /// The maximal number of extents that are not adjacent, and of extents in a request.
 const MAX_EXTENTS: usize = 8;
@@ -40,40 +39,14 @@ pub(crate) struct DynamicMemory {
     capacity: DynamicCapacity<MAX_EXTENTS>,
     /// Whether the memory is online that was accepted before boot.
     has_adopted: bool,
-    /// Whether the last events that were read say that others were lost.
-    has_overflowed: bool,
+    /// The number of events that were lost, as the device said last.
+    lost: u16,
+    /// Whether events were lost since the log was empty, perhaps the rest of a request.
+    is_cut: bool,
     /// The number of requests in turn that have failed.
     failures: u32,
-}
-
-/// What has happened to an extent.
-pub(crate) enum Outcome<'a> {
-    /// It is online.
-    Added(PfnRange),
-    /// It was given back.
-    Removed(PfnRange),
-    /// It was refused, or stays in use.
-    Refused(PfnRange, &'a dyn fmt::Display),
-    /// A request is malformed.
-    Malformed(&'a dyn fmt::Display),
-}
-
-/// The reason why an extent is not used, or not given back.
-enum Obstacle {
-    /// The extent is not whole pageblocks within the addresses that are routed to the device.
-    Addresses,
-    Add(AddError),
-    Online(RangeError),
-    Offline(RangeError),
-    Blocked(Blocker),
-}
-
-/// The reason why the device cannot be served any more.
-pub(crate) enum DynamicError {
-    Device(DeviceError),
-    Mailbox(MailboxError),
-    Answer(AnswerError),
-    Capacity(CapacityError),
+    /// The number of answers until one is sent that the device refuses; 0 if there is none.
+    until_refused: u32,
 }
 
 /// A device, and how addresses are routed to it.
@@ -90,7 +63,7 @@ impl DynamicMemory {
         lender: &Lender<'_>,
         number: usize,
         node: NodeId,
-        online: OnlineType,
+        options: &Options,
         engine: &mut Engine,
     ) -> Result<Self, CxlError> {
         let range = lender.plan.range();
@@ -103,11 +76,13 @@ impl DynamicMemory {
         Ok(DynamicMemory {
             device: number,
             range,
-            online,
+            online: online_type(options.online),
             capacity,
             has_adopted: false,
-            has_overflowed: false,
+            lost: 0,
+            is_cut: false,
             failures: 0,
+            until_refused: options.refused,
         })
     }
 
@@ -141,9 +116,9 @@ impl DynamicMemory {
         self.capacity.failed();
         let is_final = error.is_final() || !self.has_adopted;
         self.failures = if is_final { MAX_FAILURES } else { self.failures + 1 };
-        report(Outcome::Malformed(&error));
+        report(Outcome::Failed(&error));
         if self.failures >= MAX_FAILURES {
-            report(Outcome::Malformed(&"the device is not served any more"));
+            report(Outcome::GivenUp);
         }
         true
     }
@@ -160,14 +135,16 @@ impl DynamicMemory {
         }
         let MemoryDevice { state, registers, .. } = &mut *lender.device;
         if !state.has_events(registers, EventLog::DynamicCapacity)? {
-            return Ok(false);
+            return self.end_of_events(lender, engine, report);
         }
         let len = lender.command(opcode::GET_EVENTS, &get_events())?;
         let page = EventPage::read(&lender.buffer[..len])?;
-        if page.overflow && !self.has_overflowed {
-            report(Outcome::Malformed(&"events of dynamic capacity were lost: the log was full"));
+        // The device counts anew when the log has been empty.
+        let lost = page.lost.checked_sub(self.lost).unwrap_or(page.lost);
+        if lost > 0 {
+            report(Outcome::EventsLost(lost));
         }
-        self.has_overflowed = page.overflow;
+        (self.lost, self.is_cut) = (page.lost, self.is_cut || lost > 0);
         // The buffer is needed for other commands before the next event is handled, so that all others
         // are read again.
         let Some(record) = page.records().next() else { return Ok(false) };
@@ -177,16 +154,33 @@ impl DynamicMemory {
                 self.answer(lender, engine, report)?;
                 self.take(&record.event, report);
             }
-            Err(error) => report(Outcome::Malformed(&error)),
+            Err(error) => report(Outcome::Ignored(error)),
         }
         lender.command(opcode::CLEAR_EVENTS, &clear_event(record.handle))?;
         self.answer(lender, engine, report)?;
         Ok(true)
     }
 
+    /// Answers a request whose rest was lost, as if the extents that have come were all. Returns whether
+    /// there was one.
+    fn end_of_events(
+        &mut self,
+        lender: &mut Lender<'_>,
+        engine: &mut Engine,
+        report: &mut dyn FnMut(Outcome<'_>),
+    ) -> Result<bool, DynamicError> {
+        if !core::mem::take(&mut self.is_cut) {
+            return Ok(false);
+        }
+        self.capacity.end_request();
+        let is_cut = self.capacity.request().is_some();
+        self.answer(lender, engine, report)?;
+        Ok(is_cut)
+    }
+
     fn take(&mut self, event: &Event, report: &mut dyn FnMut(Outcome<'_>)) {
         if let Err(error) = self.capacity.take(event) {
-            report(Outcome::Malformed(&error));
+            report(Outcome::Ignored(error));
         }
     }
 
@@ -226,8 +220,10 @@ impl DynamicMemory {
     ) -> Result<(), DynamicError> {
         self.capacity.answer(|extent| range_of(lender.plan, extent).is_some())?;
         if let Err(error) = self.send(lender)? {
-            report(Outcome::Malformed(&error));
-            return Ok(());
+            if matches!(error, MailboxError::Refused { .. }) {
+                self.decline(extents, lender)?;
+            }
+            return Err(error.into());
         }
         for &extent in extents {
             let Some(range) = range_of(lender.plan, extent) else {
@@ -249,6 +245,19 @@ impl DynamicMemory {
             }
         }
         Ok(())
+    }
+
+    /// Accepts none of the extents, because the device waits for an answer that it does not refuse.
+    fn decline(&mut self, extents: &[Extent], lender: &mut Lender<'_>) -> Result<(), DynamicError> {
+        if extents.is_empty() {
+            return Ok(());
+        }
+        for &extent in extents {
+            self.capacity.take(&Event::Add(extent, More::Follows))?;
+        }
+        self.capacity.end_request();
+        self.capacity.answer(|_| false)?;
+        self.send(lender)?.map_err(DynamicError::Mailbox)
     }
 
     /// Gives an accepted extent back that the device does not ask for.
@@ -290,7 +299,7 @@ impl DynamicMemory {
             return Err(error.into());
         }
         if without_room > 0 {
-            report(Outcome::Malformed(&NO_ROOM));
+            report(Outcome::Ignored(NO_ROOM));
         }
         // The device has them only now.
         removed.iter().for_each(|&range| report(Outcome::Removed(range)));
@@ -302,6 +311,7 @@ impl DynamicMemory {
         let room = lender.device.payload_len().min(BUFFER);
         let mut none = [0; 16];
         while let Some((command, len)) = self.capacity.payload(&mut lender.buffer[..room])? {
+            let command = self.perhaps_refused(command);
             let Lender { device, buffer, clock, .. } = &mut *lender;
             match device.command(command, &buffer[..len], &mut none, clock) {
                 Ok(_) => _ = self.capacity.delivered(),
@@ -312,6 +322,14 @@ impl DynamicMemory {
             }
         }
         Ok(Ok(()))
+    }
+
+    /// Returns the command of an answer, or one that no device has, if that is its turn.
+    fn perhaps_refused(&mut self, command: u16) -> u16 {
+        const UNKNOWN: u16 = 0x80;
+        let is_refused = self.until_refused == 1;
+        self.until_refused = self.until_refused.saturating_sub(1);
+        if is_refused { command | UNKNOWN } else { command }
     }
 
     fn add(&self, range: PfnRange, engine: &mut Engine) -> Result<(), Obstacle> {
@@ -353,45 +371,4 @@ fn remove(range: PfnRange, engine: &mut Engine) -> Result<(), Obstacle> {
         }
     }
     hotplug.remove(range).map_err(Obstacle::Offline)
-}
-
-impl fmt::Display for Obstacle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Obstacle::Addresses => f.write_str("the extent is not whole pageblocks of the window"),
-            Obstacle::Add(error) => error.fmt(f),
-            Obstacle::Online(error) | Obstacle::Offline(error) => error.fmt(f),
-            Obstacle::Blocked(blocker) => blocker.fmt(f),
-        }
-    }
-}
-
-impl DynamicError {
-    /// Returns whether it is unknown after the error what the device has.
-    fn is_final(&self) -> bool {
-        match self {
-            DynamicError::Device(_) => true,
-            DynamicError::Mailbox(error) => !matches!(error, MailboxError::Refused { .. }),
-            DynamicError::Answer(_) | DynamicError::Capacity(_) => false,
-        }
-    }
-}
-
-from_reasons!(
-    DynamicError:
-    Device(DeviceError),
-    Mailbox(MailboxError),
-    Answer(AnswerError),
-    Capacity(CapacityError)
-);
-
-impl fmt::Display for DynamicError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            DynamicError::Device(error) => error.fmt(f),
-            DynamicError::Mailbox(error) => error.fmt(f),
-            DynamicError::Answer(error) => error.fmt(f),
-            DynamicError::Capacity(error) => error.fmt(f),
-        }
-    }
 }

@@ -7,6 +7,7 @@
 //! | `topology.rs` | bridges and devices, and their decoders |
 //! | `dynamic.rs` | dynamic capacity, which is RAM while a device lends it |
 //! | `dynamic/list.rs` | the device's list of what is accepted |
+//! | `dynamic/outcome.rs` | what happens to extents and to requests |
 //! | `memory.rs` | memory of devices, as device memory or as RAM |
 //! | `registers.rs` | access to registers |
 //! | `error.rs` | why a device is not used |
@@ -19,7 +20,7 @@ mod registers;
 mod topology;
 
 use super::device_memory::BindParameters;
-use super::engine::{Engine, online_type};
+use super::engine::Engine;
 use super::firmware::CxlFirmware;
 use super::pci::Buses;
 use super::progress::WATCHDOG;
@@ -174,8 +175,7 @@ impl Cxl {
         let device = self.topology.devices[first].as_mut().ok_or(CxlError::NoMemory)?;
         if device.dynamic.is_some() {
             let lender = Lender { device, plan, clock, buffer: &mut self.buffer };
-            let online = online_type(options.online);
-            let memory = DynamicMemory::announce(&lender, first, node, online, engine)?;
+            let memory = DynamicMemory::announce(&lender, first, node, options, engine)?;
             engine.hooks.workload.set_cxl(number, range);
             self.dynamic[number] = Some(memory);
         } else {

@@ -71,9 +71,16 @@ impl Session {
                     let (addr, size) = (range.start().phys_addr(), range.bytes());
                     return report.cxl(CxlEvent::Kept { memory, addr, size, why });
                 }
-                Outcome::Malformed(why) => {
-                    return report.cxl(CxlEvent::Refused { device: None, why });
+                Outcome::EventsLost(count) => {
+                    return report.cxl(CxlEvent::EventsLost { memory, count });
                 }
+                Outcome::Ignored(why) => {
+                    return report.cxl(CxlEvent::EventIgnored { memory, why: &why });
+                }
+                Outcome::Failed(why) => {
+                    return report.cxl(CxlEvent::RequestFailed { memory, why });
+                }
+                Outcome::GivenUp => return report.cxl(CxlEvent::GivenUp { memory }),
             };
             let (addr, size) = (range.start().phys_addr(), range.bytes());
             report.cxl(CxlEvent::Extent { memory, change, addr, size, online, us });

@@ -1,6 +1,7 @@
 //! The device's list of the extents that the kernel has accepted.
 
-use super::{DynamicError, DynamicMemory, Lender, Obstacle, Outcome, range_of};
+use super::outcome::{DynamicError, Obstacle, Outcome};
+use super::{DynamicMemory, Lender, range_of};
 use crate::kernel::engine::Engine;
 use crate::kernel::fatal::give_up;
 use hotmem::State;
