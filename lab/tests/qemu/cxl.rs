@@ -1,12 +1,12 @@
 //! Tests of CXL memory devices.
 
+mod dynamic;
+
 use crate::support::{config, wait_for_touched};
 use hotmem::Bytes;
 use hotmem_lab::qemu::{
-    Config, Cxl, CxlDevice, CxlKind, CxlMemory, CxlWindow, Dax, Emulator, Error, Event, Extent,
-    ExtentChange, Reconfigured, Vm,
+    Config, Cxl, CxlDevice, CxlKind, CxlMemory, CxlWindow, Dax, Emulator, Error, Event, Vm,
 };
-use rand::{RngExt, SeedableRng, rngs::SmallRng};
 use serde_json::json;
 use std::process::Command;
 
@@ -162,116 +162,6 @@ fn a_device_without_a_window_is_refused_and_affects_no_other() {
     assert!(reason.contains("has no room"), "{reason}");
     assert!(refused_device(vm).contains("no window"));
     assert_eq!(list(vm).len(), 1);
-}
-
-/// The unit of the extents in the tests, and the number of units of a device.
-const PART: Bytes = Bytes::mib(16);
-const PARTS: usize = 16;
-
-fn extent(part: usize, parts: usize) -> Extent {
-    Extent { offset: bytes(part).0, size: bytes(parts) }
-}
-
-fn bytes(parts: usize) -> Bytes {
-    Bytes(PART.0 * parts as u64)
-}
-
-/// Waits until the guest has added extents or given them back. Returns the memory that is online.
-fn wait_for_changes(vm: &mut Vm, base: u64, expected: &[Extent], is_addition: bool) -> Bytes {
-    let changes = expected.iter().map(|extent| {
-        let (addr, change) = vm.wait_for_extent().unwrap();
-        assert_eq!(addr, base + extent.offset);
-        match change {
-            ExtentChange::Added(Reconfigured { online, .. }) if is_addition => online,
-            ExtentChange::Removed(Reconfigured { online, .. }) if !is_addition => online,
-            other => panic!("{other:?}"),
-        }
-    });
-    changes.last().unwrap()
-}
-
-/// Returns the reason why the guest has not done what a device asks for.
-fn wait_for_kept(vm: &mut Vm) -> String {
-    match vm.wait_for_extent().unwrap().1 {
-        ExtentChange::Kept(reason) => reason,
-        other => panic!("{other:?}"),
-    }
-}
-
-/// Parts of a device are offered and asked back in random order, while another CPU allocates. After each
-/// request the guest compares the extents with the device's list and with the engine.
-#[test]
-fn dynamic_capacity_comes_and_goes_in_random_order_while_memory_is_in_use() {
-    let rounds = if std::env::var_os("HOTMEM_DEEP").is_some() { 2000 } else { 60 };
-    let config = machine(Cxl::dynamic(&[UNIT])).with_guest_option("churn", "on");
-    let mut vm = Vm::start(&Config { cpus: 2, ..config }).unwrap();
-    let CxlMemory { addr: base, .. } = vm.wait_for_cxl().unwrap();
-    let mut random = SmallRng::seed_from_u64(7);
-    let mut is_present = [false; PARTS];
-    let mut boot_memory = None;
-    for round in 0..rounds {
-        // One to three runs of parts that are all present, or all absent.
-        let part = random.random_range(0..PARTS);
-        let is_addition = !is_present[part];
-        let longest = is_present[part..].iter().take_while(|&&one| one != is_addition).count();
-        let parts = random.random_range(1..=longest);
-        let wanted = match parts {
-            1 | 2 => vec![extent(part, parts)],
-            _ => vec![extent(part, 1), extent(part + 1, parts - 2), extent(part + parts - 1, 1)],
-        };
-        if is_addition {
-            vm.add_capacity(0, &wanted).unwrap();
-        } else {
-            vm.release_capacity(0, &wanted).unwrap();
-        }
-        let online = wait_for_changes(&mut vm, base, &wanted, is_addition);
-        is_present[part..part + parts].fill(is_addition);
-        let present = bytes(is_present.iter().filter(|&&present| present).count());
-        let rest = Bytes(online.0 - present.0);
-        assert_eq!(*boot_memory.get_or_insert(rest), rest, "round {round}");
-    }
-    end(vm);
-}
-
-#[test]
-fn extents_that_were_accepted_before_boot_are_ram_again_and_go_back() {
-    let mut vm = Vm::start(&machine(Cxl::dynamic(&[UNIT]))).unwrap();
-    let CxlMemory { addr: base, .. } = vm.wait_for_cxl().unwrap();
-    let accepted = [extent(1, 2), extent(7, 1)];
-    vm.add_capacity(0, &accepted).unwrap();
-    wait_for_changes(&mut vm, base, &accepted, true);
-    vm.reset().unwrap();
-    assert_eq!(vm.wait_for_cxl().unwrap().addr, base);
-    wait_for_changes(&mut vm, base, &accepted, true);
-    vm.add_capacity(0, &[extent(10, 1)]).unwrap();
-    wait_for_changes(&mut vm, base, &[extent(10, 1)], true);
-    vm.release_capacity(0, &[extent(7, 1)]).unwrap();
-    wait_for_changes(&mut vm, base, &[extent(7, 1)], false);
-    end(vm);
-}
-
-#[test]
-fn extents_that_are_vetoed_go_back_and_extents_in_use_stay() {
-    let config = machine(Cxl::dynamic(&[UNIT])).with_touched_memory(UNIT);
-    let config = config.with_guest_option("release", "off").with_guest_option("vetoes", 1);
-    let mut vm = Vm::start(&Config { boot_memory: Bytes::mib(40), ..config }).unwrap();
-    let CxlMemory { addr: base, .. } = vm.wait_for_cxl().unwrap();
-    let offered = [extent(3, 10)];
-    vm.add_capacity(0, &offered).unwrap();
-    assert!(wait_for_kept(&mut vm).contains("asks for a veto"));
-    vm.add_capacity(0, &offered).unwrap();
-    wait_for_changes(&mut vm, base, &offered, true);
-    // The guest uses a random run of each pageblock, more than fits into boot memory.
-    wait_for_touched(&mut vm);
-    vm.release_capacity(0, &offered).unwrap();
-    assert!(wait_for_kept(&mut vm).contains("free elsewhere"));
-    // With more memory elsewhere, it goes back.
-    let more = [extent(0, 3), extent(13, 3)];
-    vm.add_capacity(0, &more).unwrap();
-    wait_for_changes(&mut vm, base, &more, true);
-    vm.release_capacity(0, &[extent(3, 1)]).unwrap();
-    wait_for_changes(&mut vm, base, &[extent(3, 1)], false);
-    end(vm);
 }
 
 /// Returns a structure of the CEDT: a window that is routed to bridge 12.

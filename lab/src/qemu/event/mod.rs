@@ -1,8 +1,10 @@
 //! The events that guests print on their consoles, one JSON object on a line.
 
+mod dax;
 mod pseries;
 mod xen;
 
+pub use dax::Dax;
 pub use pseries::RequestEnd;
 pub use xen::{Figure, MarkedOperation, Race};
 
@@ -237,6 +239,30 @@ pub enum Event {
         #[serde(rename = "why")]
         reason: String,
     },
+    /// Events of dynamic capacity were lost, because the device's log was full.
+    #[serde(rename = "cxl_events_lost")]
+    #[allow(missing_docs)]
+    CxlEventsLost { memory: usize, count: u16 },
+    /// The guest ignores an event of dynamic capacity that asks for something impossible.
+    #[serde(rename = "cxl_event_ignored")]
+    #[allow(missing_docs)]
+    CxlEventIgnored {
+        memory: usize,
+        #[serde(rename = "why")]
+        reason: String,
+    },
+    /// A request of dynamic capacity has ended with an error.
+    #[serde(rename = "cxl_request_failed")]
+    #[allow(missing_docs)]
+    CxlRequestFailed {
+        memory: usize,
+        #[serde(rename = "why")]
+        reason: String,
+    },
+    /// The guest serves a device with dynamic capacity no more.
+    #[serde(rename = "cxl_given_up")]
+    #[allow(missing_docs)]
+    CxlGivenUp { memory: usize },
     /// The state of CXL memory, as the command `list` asks for it.
     Dax(Dax),
     /// The guest takes commands from now on.
@@ -295,22 +321,6 @@ pub enum Event {
     /// An event that this version cannot parse.
     #[serde(other)]
     Unknown,
-}
-
-/// The state of CXL memory. Sizes are in bytes.
-#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
-#[allow(missing_docs)]
-pub struct Dax {
-    /// The number of the memory.
-    pub memory: usize,
-    pub size: u64,
-    pub node: u32,
-    /// The size of the compounds of device memory.
-    pub align: u64,
-    /// `devdax` or `system-ram`.
-    pub mode: String,
-    pub online: u64,
-    pub movable: bool,
 }
 
 /// The zone of a device's memory, in bytes, and the number of times that the guest queried whether

@@ -243,6 +243,22 @@ impl Vm {
         self.monitor.execute(command, arguments).map_err(|error| self.cause_of(error))
     }
 
+    /// Stops the machine until [`proceed`](Self::proceed). Meanwhile its devices change.
+    ///
+    /// # Errors
+    /// QEMU does not answer.
+    pub fn pause(&mut self) -> Result<(), Error> {
+        self.execute("stop", &json!({})).map(drop)
+    }
+
+    /// Lets a machine go on that was [paused](Self::pause).
+    ///
+    /// # Errors
+    /// QEMU does not answer.
+    pub fn proceed(&mut self) -> Result<(), Error> {
+        self.execute("cont", &json!({})).map(drop)
+    }
+
     /// Returns the events about devices that QEMU has sent since the last call.
     ///
     /// # Errors
