@@ -5,17 +5,18 @@
 //! the reference guest does not have: it takes commands. Where the kernel leaves memory offline, daxctl
 //! puts it online, and so the reference guest is told to.
 
+use super::measure::Measure;
 use super::record::{self, Metric, Record, Sample};
 use super::results;
 use crate::{
     guest::{Guest, Policy},
     linux::{DESCRIPTOR, Drivers, Linux},
+    out::remark,
     progress,
     qemu::{Accel, Architecture, Config, Cxl, Emulator, Event, Vm, host, image},
     size,
 };
 use anyhow::{Context, Result, bail, ensure};
-use clap::ValueEnum;
 use hotmem::Bytes;
 use indicatif::ProgressBar;
 use std::{path::PathBuf, time::Duration};
@@ -62,13 +63,6 @@ pub struct Args {
     /// Where to write the figures as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-}
-
-/// A kind of cost.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-enum Measure {
-    Time,
-    Instructions,
 }
 
 const TIME: Metric = ("time", "s");
@@ -209,7 +203,7 @@ impl Case<'_> {
         });
         if let Err(error) = measured {
             let name = format!("{}/{step}", self.name());
-            progress.println(format!("{name}, linux: {error:#}"));
+            progress.suspend(|| remark(format_args!("{name}, linux: {error:#}")));
             let subject = Guest::Linux.to_string();
             match error.downcast_ref() {
                 Some(crate::qemu::Error::Hang { .. }) if !self.counts() => {

@@ -4,10 +4,12 @@ mod callgrind;
 mod compare;
 pub(crate) mod contiguity;
 mod cxl;
+mod dimms;
 pub(crate) mod dlpar;
 pub(crate) mod fragmentation;
 pub mod frames;
 pub(crate) mod heap;
+mod measure;
 pub(crate) mod memmap;
 mod nvdimm;
 mod packing;
@@ -42,6 +44,8 @@ pub enum Command {
     Nvdimm(nvdimm::Args),
     /// Measure making the memory of CXL devices RAM, and device memory again, in a guest under QEMU
     Cxl(cxl::Args),
+    /// Measure the insertion of DIMMs and their removal, in a guest under QEMU
+    Dimms(dimms::Args),
     /// Measure adding and removing the LMBs of a pseries partition
     Dlpar(dlpar::Args),
     /// Measure allocating and freeing frames in this process, and compare with other allocators
@@ -87,6 +91,7 @@ pub fn run(command: &Command) -> Result<()> {
         Command::Memmap(args) => memmap::run(args),
         Command::Nvdimm(args) => nvdimm::run(args),
         Command::Cxl(args) => cxl::run(args),
+        Command::Dimms(args) => dimms::run(args),
         Command::Dlpar(args) => dlpar::run(args),
         Command::Frames(args) => frames::run(args),
         Command::Fragmentation(args) => fragmentation::run(args),

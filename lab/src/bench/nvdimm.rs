@@ -1,5 +1,6 @@
 //! `hotmem bench nvdimm`: measures how long each guest takes to bind persistent memory.
 
+use super::measure::Measure;
 use super::record::{self, Metric, Record, Sample};
 use super::results;
 use crate::out::OutputError;
@@ -72,13 +73,6 @@ enum Case {
     /// Compounds of 2 MiB, described in ordinary memory, with shared tails
     #[value(name = "devdax-2M-shared")]
     Devdax2MShared,
-}
-
-/// A kind of cost.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-enum Measure {
-    Time,
-    Instructions,
 }
 
 /// The time of writing the descriptors.

@@ -30,6 +30,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("bench memmap", &["bench memmap --size 100G --rebinds 5"]),
     ("bench nvdimm", &["bench nvdimm --guests hotmem,linux --measures time"]),
     ("bench cxl", &["bench cxl --guests hotmem,linux --devices 2 --measures time"]),
+    ("bench dimms", &["bench dimms --guests hotmem,linux --cases 1x1G --measures time"]),
     ("bench dlpar", &["bench dlpar --cases 126000 --runs 3"]),
     ("bench frames", &["bench frames --sizes 16G --accesses pair,random --runs 3"]),
     ("bench fragmentation", &["bench fragmentation --size 4G --runs 3"]),

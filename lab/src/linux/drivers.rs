@@ -9,6 +9,8 @@ pub enum Drivers {
     Nvdimm,
     /// CXL memory devices, with daxctl.
     Cxl,
+    /// Memory slots, which the kernel itself drives.
+    Dimms,
 }
 
 impl Drivers {
@@ -33,6 +35,7 @@ impl Drivers {
                 "dax/device_dax",
                 "acpi/nfit/nfit",
             ],
+            Drivers::Dimms => &[],
             Drivers::Cxl => &[
                 "cxl/cxl_pci",
                 "cxl/cxl_acpi",
@@ -47,7 +50,7 @@ impl Drivers {
     /// Returns the programs that the script calls besides BusyBox, and their libraries.
     pub(super) const fn programs(self) -> &'static [&'static str] {
         match self {
-            Drivers::Virtio | Drivers::Nvdimm => &[],
+            Drivers::Virtio | Drivers::Nvdimm | Drivers::Dimms => &[],
             Drivers::Cxl => &[
                 "bin/daxctl",
                 "lib/x86_64-linux-gnu/ld-linux-x86-64.so.2",

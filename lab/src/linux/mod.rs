@@ -2,7 +2,7 @@
 //! script that prints on the console the events that the reference guest would print.
 //!
 //! The initramfs is put together when it is needed: BusyBox, the kernel's modules, and `begin.sh`
-//! followed by `init.sh`, `nvdimm.sh` or `cxl.sh`. `cxl.sh` needs another kernel, and daxctl.
+//! followed by `init.sh`, `nvdimm.sh`, `dimms.sh` or `cxl.sh`. `cxl.sh` needs another kernel, and daxctl.
 
 pub(crate) mod cpio;
 mod distribution;
@@ -35,6 +35,8 @@ const INIT: &str = concat!(include_str!("begin.sh"), include_str!("init.sh"));
 const NVDIMM: &str = concat!(include_str!("begin.sh"), include_str!("nvdimm.sh"));
 /// The script of the first process of a guest with CXL devices.
 const CXL: &str = concat!(include_str!("begin.sh"), include_str!("cxl.sh"));
+/// The script of the first process of a guest with memory slots.
+const DIMMS: &str = concat!(include_str!("begin.sh"), include_str!("dimms.sh"));
 
 /// The interval at which the guest polls its memory, and the most by which its reports are late.
 pub const POLL_INTERVAL: std::time::Duration = std::time::Duration::from_millis(20);
@@ -65,6 +67,7 @@ impl Linux {
             Drivers::Virtio => INIT,
             Drivers::Nvdimm => NVDIMM,
             Drivers::Cxl => CXL,
+            Drivers::Dimms => DIMMS,
         };
         for root in [Path::new(UNPACKED).join(distribution.directory), INSTALLED.into()] {
             if let Some(packages) = Packages::below(&root, distribution, drivers)? {
@@ -222,6 +225,20 @@ mod tests {
             Report::Event(Event::Reconfigured { device: 0, mode, online: 7, free: 7, us: 7 }),
         ];
         assert_eq!(events_of(CXL), expected);
+        let expected = [
+            Report::BailOut("7".into()),
+            Report::Event(Event::Boot { ms: 0, boot_memory: 7, cpus: 1, hot_pluggable: 0 }),
+            Report::Event(Event::DimmAdded {
+                slot: 0,
+                addr: 0,
+                size: 7,
+                node: 0,
+                online: 7,
+                us: 7,
+            }),
+            Report::Event(Event::DimmRemoved { slot: 0, size: 7, online: 7 }),
+        ];
+        assert_eq!(events_of(DIMMS), expected);
     }
 
     #[test]

@@ -91,7 +91,7 @@ impl Vm {
                 match &host {
                     HostEvent::Deleted(device) if device == id => self.delete_backend(id)?,
                     HostEvent::Refused(device) if device == id => {}
-                    HostEvent::Deleted(_) | HostEvent::Refused(_) => continue,
+                    _ => continue,
                 }
                 return Ok(Removal { end, host });
             }

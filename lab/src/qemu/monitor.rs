@@ -19,6 +19,13 @@ pub enum HostEvent {
     Deleted(String),
     /// The guest refused to release the device.
     Refused(String),
+    /// The guest has answered the insertion of a DIMM by `_OST`.
+    Answered {
+        /// The name of the DIMM.
+        device: String,
+        /// Whether it uses the memory.
+        is_accepted: bool,
+    },
 }
 
 /// A message from QEMU: an event, an error, or the answer to a command.
@@ -62,6 +69,15 @@ impl Monitor {
         std::mem::take(&mut self.events)
     }
 
+    /// Returns the next event about a device, and waits for it.
+    pub(super) fn next_event(&mut self) -> Result<HostEvent, Error> {
+        while self.events.is_empty() {
+            let Message { event, data, .. } = self.message()?;
+            self.events.extend(event.and_then(|event| HostEvent::of(&event, &data)));
+        }
+        Ok(self.events.remove(0))
+    }
+
     /// Executes a command and returns the answer. Events that arrive before the answer are stored
     /// in `events`.
     pub(super) fn execute(&mut self, command: &str, arguments: &Value) -> Result<Value, Error> {
@@ -93,6 +109,13 @@ impl Monitor {
 impl HostEvent {
     /// Returns the event with the name `event`, or `None` if it is not about a device.
     fn of(event: &str, data: &Value) -> Option<HostEvent> {
+        if event == "ACPI_DEVICE_OST" {
+            // An insertion is event 1, and status 0 is success (ACPI 6.5, 6.3.5).
+            let info = &data["info"];
+            let device = info["device"].as_str().unwrap_or_default().to_owned();
+            let is_accepted = info["status"] == 0;
+            return (info["source"] == 1).then_some(HostEvent::Answered { device, is_accepted });
+        }
         let device = data["device"].as_str()?.to_owned();
         match event {
             "DEVICE_DELETED" => Some(HostEvent::Deleted(device)),
@@ -141,12 +164,16 @@ mod tests {
              {\"event\": \"MEMORY_DEVICE_SIZE_CHANGE\", \"data\": {\"id\": \"vmem0\", \"size\": 5}}\n\
              {\"event\": \"DEVICE_UNPLUG_GUEST_ERROR\", \"data\": {\"device\": \"a\"}}\n\
              {\"event\": \"DEVICE_DELETED\", \"data\": {\"path\": \"/x\"}}\n\
+             {\"event\": \"ACPI_DEVICE_OST\", \"data\": {\"info\": {\"device\": \"d\", \"source\": 1, \"status\": 0}}}\n\
+             {\"event\": \"ACPI_DEVICE_OST\", \"data\": {\"info\": {\"device\": \"d\", \"source\": 3, \"status\": 130}}}\n\
              {\"return\": 68719476736}",
             r#"{"error": {"class": "GenericError", "desc": "no such device"}}"#,
         ])
         .unwrap();
         assert_eq!(execute(&mut monitor).unwrap(), json!(68_719_476_736_u64));
-        assert_eq!(monitor.take_events(), [HostEvent::Refused("a".into())]);
+        let answered = HostEvent::Answered { device: "d".into(), is_accepted: true };
+        assert_eq!(monitor.next_event().unwrap(), HostEvent::Refused("a".into()));
+        assert_eq!(monitor.take_events(), [answered]);
         let error = execute(&mut monitor).unwrap_err();
         assert!(error.to_string().contains("no such device"), "{error}");
         assert!(matches!(execute(&mut monitor), Err(Error::Monitor(_))));

@@ -23,10 +23,25 @@ impl Vm {
     /// # Errors
     /// [`Error`].
     pub fn insert_dimm(&mut self, name: &str, size: Bytes, node: u32) -> Result<(), Error> {
-        let Bytes(size) = size;
+        self.add_dimm_memory(name, size)?;
+        self.plug_dimm(name, node)
+    }
+
+    /// Makes the host's memory of a DIMM.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub fn add_dimm_memory(&mut self, name: &str, Bytes(size): Bytes) -> Result<(), Error> {
         self.monitor_line(&format!(
             "object_add memory-backend-ram,id=mem{name},size={size}B,reserve=off"
-        ))?;
+        ))
+    }
+
+    /// Inserts a DIMM whose memory was [made](Self::add_dimm_memory).
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub fn plug_dimm(&mut self, name: &str, node: u32) -> Result<(), Error> {
         self.monitor_line(&format!("device_add pc-dimm,id=dimm{name},memdev=mem{name},node={node}"))
     }
 

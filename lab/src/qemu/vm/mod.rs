@@ -268,6 +268,14 @@ impl Vm {
         Ok(self.monitor.take_events())
     }
 
+    /// Returns QEMU's next event about a device, and waits for it.
+    ///
+    /// # Errors
+    /// QEMU sends none in time.
+    pub(crate) fn next_device_event(&mut self) -> Result<HostEvent, Error> {
+        self.monitor.next_event().map_err(|error| self.cause_of(error))
+    }
+
     /// Returns the time limit of a wait for an event.
     pub(crate) fn patience(&self) -> Duration {
         self.patience
