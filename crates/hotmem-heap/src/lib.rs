@@ -8,6 +8,7 @@
 //! | file | contents |
 //! |---|---|
 //! | `heap.rs` | the heap, and Rust's allocator traits for it |
+//! | `frame_source.rs` | memory for the heap talc (feature `talc`) |
 //! | `hooks.rs` | hooks for a kernel in which only the heap allocates frames |
 //! | `shard.rs` | the slabs that one CPU allocates from |
 //! | `slab.rs` | a slab: objects of one size in a few frames |
@@ -18,10 +19,14 @@
 #![no_std]
 
 mod class;
+#[cfg(feature = "talc")]
+mod frame_source;
 mod heap;
 mod hooks;
 mod shard;
 mod slab;
 
+#[cfg(feature = "talc")]
+pub use frame_source::FrameSource;
 pub use heap::Heap;
 pub use lock_api;
