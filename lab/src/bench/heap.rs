@@ -1,6 +1,8 @@
-//! `hotmem bench heap`: measures allocating and freeing small objects on a kernel's heap, and
-//! compares with other heaps behind the same kind of lock.
+//! `hotmem bench heap`: measures allocating and freeing small objects on a kernel's heap, and how much
+//! memory the heap keeps after most objects were freed. Compares with other heaps behind the same
+//! kind of lock.
 
+mod kept;
 #[cfg(feature = "report")]
 pub(crate) mod section;
 
@@ -121,8 +123,8 @@ fn measure_all(args: &Args, sample: &mut Sample) -> Result<()> {
     let subjects: [(&str, &(dyn GlobalAlloc + Sync)); 3] =
         [("hotmem", &hotmem), ("talc", &talc), ("buddy_system_allocator", &buddy)];
     let cases = args.sizes.len() * args.threads.len() * FreeOrder::ALL.len();
-    let progress = progress::bar(cases as u64 * u64::from(args.runs));
-    for _ in 0..args.runs {
+    let progress = progress::bar((cases as u64 + 1) * u64::from(args.runs));
+    for run in 0..args.runs {
         for &size in &args.sizes {
             for &threads in &args.threads {
                 for free_order in FreeOrder::ALL {
@@ -138,6 +140,8 @@ fn measure_all(args: &Args, sample: &mut Sample) -> Result<()> {
                 }
             }
         }
+        kept::measure_all(run.into(), sample)?;
+        progress.inc(1);
     }
     progress.finish_and_clear();
     Ok(())
