@@ -18,9 +18,9 @@ const DEFAULT_HEAP: Bytes = Bytes(64 << 10);
 ///
 /// When talc has no room for an object, the source allocates frames and gives them to talc as a
 /// *heap*, talc's word for a contiguous piece of memory. A heap without objects goes back to
-/// [`Frames`] as a whole, and so does the free end of a heap if it is as long as the heaps of
-/// [`with_heap_size`](Self::with_heap_size). Only the frame with talc's own lists, at the start of
-/// the first heap, stays in use as long as the talc exists.
+/// [`Frames`] as a whole, and so does the free end of a heap when it is as long as a quarter of the
+/// [size of heaps](Self::with_heap_size). Free memory between objects stays in the heap. The first
+/// heap also has talc's own lists, so its first frame stays in use.
 ///
 /// ```
 /// use core::alloc::{GlobalAlloc, Layout};
@@ -54,8 +54,10 @@ const DEFAULT_HEAP: Bytes = Bytes(64 << 10);
 /// Cost: [`Frames::alloc`] for a new heap and [`Frames::free_raw`] for a returned one. An object of
 /// more than the size of a heap gets a heap of its own, so each of its allocations takes frames.
 ///
-/// Nothing else may claim, extend, truncate or resize heaps of the same talc: the source takes each
-/// heap for whole frames that it has allocated. If the talc is dropped, its memory stays allocated.
+/// Nothing else may claim, extend, truncate or resize heaps of the same talc, with one exception: a
+/// kernel that needs a heap before it knows its memory may claim one region before the first
+/// allocation, if the region has fewer bytes than a quarter of the size of heaps. If the talc is
+/// dropped, its frames stay allocated.
 pub struct FrameSource<'f, P> {
     frames: &'f Frames<P>,
     map: LinearMap,
@@ -78,6 +80,13 @@ impl<'f, P: Platform> FrameSource<'f, P> {
     pub const fn with_heap_size(self, size: Bytes) -> FrameSource<'f, P> {
         let frames = size.0.div_ceil(FRAME_SIZE);
         FrameSource { heap_frames: if frames == 0 { 1 } else { frames }, ..self }
+    }
+
+    /// Returns the number of bytes from which on the free end of a heap is freed: a quarter of a heap,
+    /// and at least a frame, so that objects that are allocated and freed at the end of a heap seldom
+    /// move this end.
+    const fn min_free_end(&self) -> u64 {
+        self.heap_frames.div_ceil(4) * FRAME_SIZE
     }
 
     /// Allocates the frames of a heap, or only as many as are `needed` if no more are free.
@@ -135,7 +144,7 @@ unsafe impl<P: Platform> Source for FrameSource<'_, P> {
         is_heap_base: bool,
     ) -> *mut u8 {
         let free_bytes = (heap_end.addr() - chunk_base.addr()) as u64;
-        if !is_heap_base && free_bytes < self.heap_frames * FRAME_SIZE {
+        if !is_heap_base && free_bytes < self.min_free_end() {
             return heap_end;
         }
         // All heaps begin and end at a frame. The base of a heap lies in its first unit, but is not

@@ -72,14 +72,14 @@ fn layout(size: usize, align: usize) -> Layout {
 }
 
 /// Runs `test` with a talc whose heaps have this many frames. Checks that afterwards only the first
-/// heap, which has talc's lists, is allocated.
+/// heap, which has talc's lists, is allocated, and no more of it than is kept as a free end.
 fn with_heap(heap_frames: u64, test: impl FnOnce(&Heap<'_>, &Frames<OneCpu>)) {
     with_source(|source, frames, _| {
         let before = free_or_metadata(frames);
         let heap = TalcLock::new(source.with_heap_size(Bytes(heap_frames * 4096)));
         test(&heap, frames);
         let kept = before - free_or_metadata(frames);
-        assert!(kept <= heap_frames, "{kept} frames stay allocated");
+        assert!(kept <= heap_frames.div_ceil(4), "{kept} frames stay allocated");
     });
 }
 
@@ -206,7 +206,7 @@ fn objects_can_have_an_alignment_of_more_than_a_page() {
                 Object::new(heap, layout(size, align), 3).unwrap().free(heap);
             }
             let kept = before.saturating_sub(free_or_metadata(frames));
-            assert!(kept <= HEAP_FRAMES, "{kept} frames after objects aligned to {align}");
+            assert!(kept <= HEAP_FRAMES / 4, "{kept} frames after objects aligned to {align}");
         }
     });
 }
