@@ -5,6 +5,7 @@ use hotmem::geometry::PAGEBLOCK_FRAMES;
 use hotmem::{
     AddError, AnnounceError, Hooks, Hotplug, Map, OnlineType, PfnRange, Platform, RangeError, State,
 };
+use hotmem_invariant::OrRecordViolation;
 
 /// The reason why memory could not be added after the start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -30,7 +31,7 @@ pub enum LateMemoryError {
 /// metadata of the engine. It can be mapped.
 ///
 /// # Errors
-/// [`LateMemoryError`].
+/// [`LateMemoryError`]. Memory that the boot map does not list is then unknown again.
 pub unsafe fn add_late_memory<P: Platform, M: Map>(
     hotplug: &mut Hotplug<'_, P, M>,
     range: PfnRange,
@@ -46,10 +47,26 @@ pub unsafe fn add_late_memory<P: Platform, M: Map>(
     if pageblocks.is_empty() {
         return Ok(pageblocks);
     }
-    hotplug.announce(pageblocks).map_err(LateMemoryError::Announce)?;
-    hotplug.add(pageblocks).map_err(LateMemoryError::Add)?;
-    hotplug.online(pageblocks, OnlineType::Kernel, hooks).map_err(LateMemoryError::Range)?;
+    let region = hotplug.announce(pageblocks).map_err(LateMemoryError::Announce)?;
+    if let Err(error) = add_and_online(hotplug, pageblocks, hooks) {
+        let _ = hotplug.withdraw(region).or_record_violation();
+        return Err(error);
+    }
     Ok(pageblocks)
+}
+
+/// Adds announced memory and puts it online. If that fails, the memory is absent again.
+fn add_and_online<P: Platform, M: Map>(
+    hotplug: &mut Hotplug<'_, P, M>,
+    pageblocks: PfnRange,
+    hooks: &mut dyn Hooks,
+) -> Result<(), LateMemoryError> {
+    hotplug.add(pageblocks).map_err(LateMemoryError::Add)?;
+    let online = hotplug.online(pageblocks, OnlineType::Kernel, hooks);
+    online.map_err(|error| {
+        let _ = hotplug.remove(pageblocks).or_record_violation();
+        LateMemoryError::Range(error)
+    })
 }
 
 impl fmt::Display for LateMemoryError {

@@ -1,8 +1,8 @@
 //! Tests the adapters on a machine in this process.
 
 use hotmem::{
-    AllocError, AllocRequest, BadRequest, BootMap, BootRange, Bytes, Frames, NoHooks, OneCpu, Pfn,
-    PfnRange, RangeError, RangeErrorKind,
+    AllocError, AllocRequest, BadRequest, BootMap, BootRange, Bytes, Frames, Hooks, NoHooks,
+    OneCpu, Pfn, PfnRange, RangeError, RangeErrorKind, Veto, Zone,
 };
 use hotmem_port::{
     AllocRetry, BootRanges, ConfigurablePlatform, LateMemoryError, LinearMap, TableFrames,
@@ -361,4 +361,29 @@ fn memory_that_comes_after_the_start_is_added() {
     // SAFETY: as above.
     let little = unsafe { add_late_memory(&mut hotplug, range(2 * SECTION + 1, 5), &mut NoHooks) };
     assert_eq!(little.map(PfnRange::is_empty), Ok(true));
+}
+
+#[test]
+fn late_memory_that_is_refused_is_unknown_again_and_can_be_added_later() {
+    struct VetoOnce(bool);
+    impl Hooks for VetoOnce {
+        fn going_online(&mut self, _: PfnRange, _: Zone) -> Result<(), Veto> {
+            if std::mem::take(&mut self.0) { Err(Veto("not now")) } else { Ok(()) }
+        }
+    }
+    let memory = Memory::new(2 * SECTION);
+    let frames = Frames::new(OneCpu);
+    let mut hotplug = boot(&frames, &memory, SECTION);
+    let (late, mut hooks) = (range(SECTION, SECTION), VetoOnce(true));
+    let before = frames.counts();
+    let regions = hotplug.regions().count();
+    // SAFETY: the test does not use the memory.
+    let refused = unsafe { add_late_memory(&mut hotplug, late, &mut hooks) };
+    let vetoed = RangeError { range: late, kind: RangeErrorKind::Vetoed(Veto("not now")) };
+    assert_eq!(refused, Err(LateMemoryError::Range(vetoed)));
+    assert_eq!((frames.counts().present, hotplug.regions().count()), (before.present, regions));
+    frames.validated().unwrap();
+    // SAFETY: as above.
+    assert_eq!(unsafe { add_late_memory(&mut hotplug, late, &mut hooks) }, Ok(late));
+    assert_eq!(frames.counts().online, before.online + SECTION);
 }
