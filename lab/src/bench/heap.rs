@@ -11,7 +11,7 @@ use super::record::{self, Metric, Record, Sample};
 use super::results;
 use crate::{
     hosted::{Hosted, ThreadCpus},
-    progress,
+    progress, size,
 };
 use anyhow::{Context, Result};
 use buddy_system_allocator::Heap as Buddy;
@@ -41,6 +41,9 @@ pub struct Args {
     #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "1,2",
           value_parser = clap::value_parser!(u16).range(1..=16))]
     threads: Vec<u16>,
+    /// The size of all objects before most of them are freed
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "256M")]
+    burst: Bytes,
     /// The number of runs for each median
     #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(u32).range(1..))]
     runs: u32,
@@ -140,7 +143,7 @@ fn measure_all(args: &Args, sample: &mut Sample) -> Result<()> {
                 }
             }
         }
-        kept::measure_all(run.into(), sample)?;
+        kept::measure_all(args.burst, run.into(), sample)?;
         progress.inc(1);
     }
     progress.finish_and_clear();
@@ -209,7 +212,8 @@ mod tests {
 
     #[test]
     fn the_bench_runs_with_two_threads() {
-        let args = parsed::<Args>(&["--sizes", "64", "--runs", "1", "--threads", "2"]);
+        let args =
+            parsed::<Args>(&["--sizes", "64", "--runs", "1", "--threads", "2", "--burst", "4M"]);
         run(&args).unwrap();
     }
 

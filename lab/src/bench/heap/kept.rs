@@ -17,10 +17,6 @@ pub(super) const KEPT: Metric = ("kept", "MiB");
 /// The memory of all pageblocks in which a frame is in use. It cannot be unplugged.
 pub(super) const UNPLUGGABLE: Metric = ("not_unpluggable", "MiB");
 
-/// The size of all objects before most of them are freed.
-const OBJECTS: Bytes = Bytes::mib(256);
-/// The memory of each machine: several times as much as the objects, so that no heap runs out of it.
-const MEMORY: Bytes = Bytes::gib(1);
 /// How many of a hundred objects are not freed.
 const PERCENT: [usize; 3] = [10, 1, 0];
 
@@ -54,17 +50,18 @@ impl Sizes {
     }
 }
 
-/// Measures all heaps, with objects that `seed` chooses.
-pub(super) fn measure_all(seed: u64, sample: &mut Sample) -> Result<()> {
+/// Measures all heaps, with objects of `burst` bytes that `seed` chooses.
+pub(super) fn measure_all(burst: Bytes, seed: u64, sample: &mut Sample) -> Result<()> {
     for sizes in Sizes::ALL {
-        measure(sizes, seed, "hotmem", sample, |frames, map, load| {
+        let load = Burst { sizes, bytes: burst.0, seed };
+        measure(load, "hotmem", sample, |frames, map, load| {
             let heap: Heap<'_, ThreadCpus, Lock> = Heap::new(frames, map);
             load(&heap, &|| _ = heap.trim())
         })?;
-        measure(sizes, seed, "talc, frames", sample, |frames, map, load| {
+        measure(load, "talc, frames", sample, |frames, map, load| {
             load(&TalcLock::<Lock, _>::new(FrameSource::new(frames, map)), &|| ())
         })?;
-        measure(sizes, seed, "talc, blocks", sample, |frames, map, load| {
+        measure(load, "talc, blocks", sample, |frames, map, load| {
             let heap: Heap<'_, ThreadCpus, Lock> = Heap::new(frames, map);
             let talc: TalcLock<Lock, _> = TalcLock::new(AllocatorSource::new(&heap));
             load(&talc, &|| _ = heap.trim())
@@ -73,19 +70,30 @@ pub(super) fn measure_all(seed: u64, sample: &mut Sample) -> Result<()> {
     Ok(())
 }
 
+/// The objects that a heap gets.
+#[derive(Clone, Copy, Debug)]
+struct Burst {
+    sizes: Sizes,
+    /// The size of all objects before most of them are freed.
+    bytes: u64,
+    seed: u64,
+}
+
 /// Loads a heap. The second argument is a function that lets the heap free what it keeps for later.
 type Load<'l> = &'l mut dyn FnMut(&dyn GlobalAlloc, &dyn Fn()) -> Result<()>;
 
 /// Boots a machine, lets `with_heap` make a heap of its frames and load it, and adds the memory that
 /// the heap keeps to `sample`.
 fn measure(
-    sizes: Sizes,
-    seed: u64,
+    burst: Burst,
     subject: &str,
     sample: &mut Sample,
     with_heap: impl FnOnce(&Frames<ThreadCpus>, LinearMap, Load<'_>) -> Result<()>,
 ) -> Result<()> {
-    let machine = Hosted::builder().boot_memory(MEMORY).build()?;
+    let Burst { sizes, bytes, seed } = burst;
+    // Several times as much as the objects, so that no heap runs out of memory.
+    let memory = Bytes(4 * bytes.next_multiple_of(Bytes::mib(128).0));
+    let machine = Hosted::builder().boot_memory(memory).build()?;
     let _hotplug = machine.boot()?;
     let base = machine.address_of(Pfn::ZERO).context("the machine has no first frame")?;
     let frames = machine.frames();
@@ -98,7 +106,7 @@ fn measure(
     };
     let mut load = |heap: &dyn GlobalAlloc, trim: &dyn Fn()| {
         let mut objects = Objects { heap, sizes, random: Random::with_seed(seed), all: Vec::new() };
-        objects.replace_all()?;
+        objects.alloc_and_replace(bytes)?;
         let count = objects.all.len();
         for percent in PERCENT {
             objects.free_until(count * percent / 100);
@@ -122,12 +130,12 @@ struct Objects<'h> {
 }
 
 impl Objects<'_> {
-    /// Allocates [`OBJECTS`], and then replaces random objects, twice as many as there are.
-    fn replace_all(&mut self) -> Result<()> {
-        let mut bytes = 0;
-        while bytes < OBJECTS.0 {
+    /// Allocates objects of `bytes`, and then replaces random objects, twice as many as there are.
+    fn alloc_and_replace(&mut self, bytes: u64) -> Result<()> {
+        let mut allocated = 0;
+        while allocated < bytes {
             self.alloc()?;
-            bytes += self.all.last().map_or(0, |(_, layout)| layout.size() as u64);
+            allocated += self.all.last().map_or(0, |(_, layout)| layout.size() as u64);
         }
         for _ in 0..2 * self.all.len() {
             self.free();

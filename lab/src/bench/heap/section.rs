@@ -19,9 +19,9 @@ pub(crate) const SECTION: Section = Section {
                time of each thread.",
     not_measured: "Machines with more than two CPUs have not been measured.",
     steps: &[step("heap")
-        .standard("heap --sizes 64,1024 --runs 5", 14)
+        .standard("heap --sizes 64,1024 --runs 5", 35)
         .twice()
-        .quick("heap --sizes 64 --runs 5", 10)],
+        .quick("heap --sizes 64 --runs 5 --burst 32M", 15)],
     rows: &[
         TIME.of("64B/*/pair", "an object of 64 bytes allocated and freed, {}").headline("1thread"),
         TIME.of("64B/*/bulk", "many objects of 64 bytes allocated, then freed, {}"),
