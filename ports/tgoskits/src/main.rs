@@ -9,6 +9,7 @@ mod fill;
 mod mapper;
 mod pci;
 mod session;
+mod wrong_calls;
 
 use ax_hal::time::monotonic_time;
 use core::time::Duration;
@@ -17,9 +18,11 @@ use core::time::Duration;
 #[unsafe(no_mangle)]
 fn main() {
     mapper::install();
-    let passed = session::run();
-    let passed =
-        passed && hotmem::violated_invariants().count == 0 && ax_alloc::refused_frees() == 0;
+    let wrong_frees = wrong_calls::make();
+    let passed = session::run() && wrong_frees == wrong_calls::WRONG_FREES;
+    let passed = passed
+        && hotmem::violated_invariants().count == 0
+        && ax_alloc::refused_frees() == wrong_calls::WRONG_FREES;
     ax_std::println!("hotmem: {}", if passed { "PASS" } else { "FAIL" });
     // The last lines are lost if the machine ends at once.
     let end = monotonic_time() + Duration::from_millis(200);

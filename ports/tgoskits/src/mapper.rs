@@ -34,7 +34,9 @@ fn can_map(range: PfnRange) -> Result<(), Veto> {
     let is_free = |part: PfnRange| {
         let area = VirtAddrRange::from_start_size(start(part), bytes(part));
         let space = kernel_aspace().lock_irqsave();
-        space.find_free_area(start(part), bytes(part), area) == Some(start(part))
+        // A free area can be outside of what the page tables can map.
+        space.contains_range(start(part), bytes(part))
+            && space.find_free_area(start(part), bytes(part), area) == Some(start(part))
     };
     let is_mappable = range.chunks(512).all(|part| is_mapped(part) || is_free(part));
     if is_mappable { Ok(()) } else { Err(Veto("mapped to something else")) }

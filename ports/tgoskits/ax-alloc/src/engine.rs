@@ -28,7 +28,7 @@ pub static FRAMES: Frames<Cpus> = Frames::new(Cpus);
 pub static HOTPLUG: Mutex<RawIrqSaveMutex, Option<ControlPath>> = Mutex::new(None);
 /// Free boot memory, until the engine is started with it.
 static BOOT_MEMORY: Mutex<RawIrqSaveMutex, BootRanges<32>> = Mutex::new(BootRanges::new());
-/// The number of frees that were refused, because what they free is not allocated.
+/// The number of wrong frees: of what is not allocated, or of another kind than was allocated.
 static REFUSED_FREES: AtomicU64 = AtomicU64::new(0);
 /// What needs the base of the linear map, which only running code can find.
 static LINEAR: Once<Linear> = Once::new();
@@ -72,6 +72,11 @@ pub fn mapping() -> &'static Mapping {
     &LINEAR.get().expect("memory was added").mapping
 }
 
+/// Returns whether memory was added.
+pub(crate) fn has_memory() -> bool {
+    LINEAR.get().is_some()
+}
+
 /// Adds a range of free memory, at boot or later. `start` is an address in the linear map.
 pub(crate) fn add_memory(start: usize, size: usize) -> AllocResult {
     let physical = ax_plat::mem::virt_to_phys(start.into()).as_usize();
@@ -88,8 +93,9 @@ pub(crate) fn add_memory(start: usize, size: usize) -> AllocResult {
         let range = PfnRange::from_bytes(range.start, Bytes(size as u64));
         let range = range.map_err(|_| AllocError::InvalidParam)?;
         // SAFETY: ArceOS adds only free memory, all of which the linear map maps.
-        let added = unsafe { add_late_memory(hotplug, range, &mut NoHooks) };
-        return added.map(|_| ()).map_err(|_| AllocError::MemoryOverlap);
+        let added = unsafe { add_late_memory(hotplug, range, &mut NoHooks) }?;
+        // A range without a whole pageblock cannot be used.
+        return if added.is_empty() { Err(AllocError::InvalidParam) } else { Ok(()) };
     }
     let mut ranges = BOOT_MEMORY.lock();
     let overlaps = |other: &hotmem::BootRange| {
@@ -150,8 +156,7 @@ pub(crate) fn take_table() -> Option<usize> {
     Some(linear.map.pointer(linear.mapping.take_table()?).addr())
 }
 
-/// Frees pages. Returns whether they were allocated. If they were not, the free is counted and
-/// changes nothing; with debug assertions it panics.
+/// Frees pages. Returns false, and changes nothing, if they are not allocated.
 pub(crate) fn free_frames(start: usize, pages: usize) -> bool {
     let bytes = pages.checked_mul(FRAME_SIZE as usize);
     let frames = LINEAR.get().zip(bytes).and_then(|(linear, bytes)| {
@@ -160,17 +165,22 @@ pub(crate) fn free_frames(start: usize, pages: usize) -> bool {
     });
     // SAFETY: ArceOS frees only pages that it has allocated. ArceOS's interface requires this,
     // although `dealloc_pages` is not an unsafe function.
-    let freed = frames.is_some_and(|frames| unsafe { FRAMES.free_raw(frames) }.is_ok());
-    if !freed {
-        // Relaxed: a statistic.
-        REFUSED_FREES.fetch_add(1, Ordering::Relaxed);
-        debug_assert!(false, "{pages} pages from {start:#x} are not allocated");
-    }
-    freed
+    frames.is_some_and(|frames| unsafe { FRAMES.free_raw(frames) }.is_ok())
 }
 
-/// Returns the number of frees that were refused, because what they free is not allocated.
+/// Counts a wrong free, or panics with debug assertions.
+pub(crate) fn check_free(is_right: bool) {
+    if !is_right {
+        // Relaxed: a statistic.
+        REFUSED_FREES.fetch_add(1, Ordering::Relaxed);
+        debug_assert!(false, "what ArceOS frees is not allocated, or is of another kind");
+    }
+}
+
+/// Returns the number of wrong frees: of what is not allocated, which were refused, and those of another
+/// kind than was allocated.
 pub fn refused_frees() -> u64 {
+    // Relaxed: a statistic.
     REFUSED_FREES.load(Ordering::Relaxed)
 }
 
