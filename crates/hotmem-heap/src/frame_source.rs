@@ -14,6 +14,10 @@ use talc::source::Source;
 /// allocated keep little memory, and large enough that talc seldom asks for the next heap.
 const DEFAULT_HEAP: Bytes = Bytes(64 << 10);
 
+/// The bits of an address that are an offset in its frame.
+#[allow(clippy::cast_possible_truncation, reason = "4095 fits")]
+const OFFSET_MASK: usize = FRAME_SIZE as usize - 1;
+
 /// The memory of a kernel whose heap is talc: an alternative to [`Heap`](crate::Heap).
 ///
 /// When talc has no room for an object, the source allocates frames and gives them to talc as a
@@ -149,11 +153,10 @@ unsafe impl<P: Platform> Source for FrameSource<'_, P> {
         }
         // All heaps begin and end at a frame. The base of a heap lies in its first unit, but is not
         // its start.
-        let mask = FRAME_SIZE as usize - 1;
         let end = if is_heap_base {
-            chunk_base.map_addr(|address| (address - 1) & !mask)
+            chunk_base.map_addr(|address| (address - 1) & !OFFSET_MASK)
         } else {
-            chunk_base.map_addr(|address| (address + mask) & !mask)
+            chunk_base.map_addr(|address| (address + OFFSET_MASK) & !OFFSET_MASK)
         };
         let unused = self.map.frames(end, heap_end.addr() - end.addr()).or_record_violation();
         if let Some(unused) = unused {

@@ -242,9 +242,9 @@ fn a_small_region_of_the_kernel_may_be_the_first_heap_and_then_all_frames_are_fr
         let heap: Heap<'_> = TalcLock::new(source);
         // SAFETY: the region was leaked above, and only talc uses it.
         unsafe { heap.lock().claim(region.as_mut_ptr().cast(), size_of_val(region)) }.unwrap();
-        let objects: Vec<_> = (0..2000)
-            .map(|value| Object::new(&heap, layout(64, 8), value as u8).unwrap())
-            .collect();
+        let values = std::iter::repeat_n(0..250_u8, 8).flatten();
+        let objects: Vec<_> =
+            values.map(|value| Object::new(&heap, layout(64, 8), value).unwrap()).collect();
         assert!(free_or_metadata(frames) < before);
         objects.into_iter().for_each(|object| object.free(&heap));
         assert_eq!(free_or_metadata(frames), before);
