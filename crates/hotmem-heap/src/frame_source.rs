@@ -78,17 +78,17 @@ impl<'f, P: Platform> FrameSource<'f, P> {
     }
 
     /// Sets the size of heaps, rounded up to frames and at least one frame: 64 KiB by default.
-    /// Objects that stay allocated keep less memory if heaps are small, and talc asks for memory more
-    /// seldom if they are large.
+    /// Objects that stay allocated keep less memory if heaps are small, and talc asks for memory
+    /// more seldom if they are large.
     #[must_use]
     pub const fn with_heap_size(self, size: Bytes) -> FrameSource<'f, P> {
         let frames = size.0.div_ceil(FRAME_SIZE);
         FrameSource { heap_frames: if frames == 0 { 1 } else { frames }, ..self }
     }
 
-    /// Returns the number of bytes from which on the free end of a heap is freed: a quarter of a heap,
-    /// and at least a frame, so that objects that are allocated and freed at the end of a heap seldom
-    /// move this end.
+    /// Returns the number of bytes from which on the free end of a heap is freed: a quarter of a
+    /// heap, and at least a frame, so that objects that are allocated and freed at the end of a heap
+    /// seldom move this end.
     const fn min_free_end(&self) -> u64 {
         self.heap_frames.div_ceil(4) * FRAME_SIZE
     }
@@ -111,8 +111,8 @@ impl<'f, P: Platform> FrameSource<'f, P> {
     }
 }
 
-/// Returns the number of frames with which a heap has room for an object, wherever the object lies in
-/// the heap. Returns `None` if there can be no such heap.
+/// Returns the number of frames with which a heap has room for an object, wherever the object lies
+/// in the heap. Returns `None` if there can be no such heap.
 fn frames_needed<B: Binning>(layout: Layout, is_first_heap: bool) -> Option<u64> {
     // Talc loses at most a unit at each end of a heap. The first heap has talc's lists, too.
     let lists = if is_first_heap { talc::min_first_heap_size::<B>() } else { 0 };
@@ -121,8 +121,8 @@ fn frames_needed<B: Binning>(layout: Layout, is_first_heap: bool) -> Option<u64>
     Some((bytes as u64).div_ceil(FRAME_SIZE))
 }
 
-// SAFETY: `acquire` and `resize` only allocate and free frames, so they do not use the talc that calls
-// them. `resize` returns addresses from `chunk_base` to `heap_end`.
+// SAFETY: `acquire` and `resize` only allocate and free frames, so they do not use the talc that
+// calls them. `resize` returns addresses from `chunk_base` to `heap_end`.
 unsafe impl<P: Platform> Source for FrameSource<'_, P> {
     const TRACK_HEAP_END: bool = true;
 
@@ -160,8 +160,8 @@ unsafe impl<P: Platform> Source for FrameSource<'_, P> {
         };
         let unused = self.map.frames(end, heap_end.addr() - end.addr()).or_record_violation();
         if let Some(unused) = unused {
-            // SAFETY: the heap consists of frames that `acquire` has allocated, and talc uses nothing
-            // between `end` and `heap_end` after this call.
+            // SAFETY: the heap consists of frames that `acquire` has allocated, and talc uses
+            // nothing between `end` and `heap_end` after this call.
             unsafe { self.free(unused) };
         }
         if is_heap_base { chunk_base } else { end }
