@@ -32,8 +32,7 @@ pub struct Args {
     /// Boots for each median of a guest
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) boots: u32,
-    /// What runs the guest's instructions [default: KVM, if a guest boots under it within a second;
-    /// otherwise TCG]
+    /// Measure times of a guest that this runs [default: count the guest's instructions, by TCG]
     #[arg(long, value_enum)]
     pub(super) accel: Option<Accel>,
     /// The reference guest's image [default: built from the workspace]

@@ -3,11 +3,16 @@
 //!
 //! QEMU's balloon does not say that it zeroes reported memory. The bench starts QEMU with anonymous
 //! memory, which QEMU discards, so it vouches for this by the guest's option `hotmem.zero`.
+//!
+//! Times of a guest that TCG runs say little, because TCG's own work hides what the guest saves. So the
+//! bench counts the guest's instructions, unless it is asked for times. Instructions leave out the
+//! host's faults, which do not depend on marks.
 
 use super::{Args, NAME, Subject, case};
-use crate::bench::record::{Metric, Sample};
+use crate::bench::record::{Metric, RanOn, Sample};
 use crate::hosted::HostPages;
-use crate::qemu::{Accel, Balloon, Config, Event, Vm, accel, image};
+use crate::qemu::{Accel, Balloon, Config, Event, Vm, image};
+use crate::size;
 use anyhow::{Context, Result, ensure};
 use hotmem::Bytes;
 use hotmem_time_limit::scaled;
@@ -15,6 +20,8 @@ use indicatif::ProgressBar;
 use rustix::thread::disable_transparent_huge_pages;
 use std::{path::Path, time::Duration};
 
+/// The guest's instructions for allocating a frame, writing a word of it, and freeing it.
+pub(super) const INSTRUCTIONS: Metric = ("instructions_per_frame", "count");
 /// The time for allocating all frames, writing a word of each, and freeing them.
 pub(super) const ROUND: Metric = ("round", "s");
 
@@ -27,20 +34,55 @@ const TIME_LIMIT: Duration = Duration::from_secs(90);
 /// The least share of the memory of each round that must have been reported before.
 const MIN_REPORTED_PERCENT: u64 = 95;
 
-/// Measures all subjects with both kinds of pages.
+/// Measures the instructions of all subjects, or their times if `args` says what runs the guest.
 pub(super) fn measure(args: &Args, sample: &mut Sample, progress: &ProgressBar) -> Result<()> {
     let image = image::find(args.guest_image.as_deref())?;
-    let accel = match args.accel {
-        None => accel::best_accel(args.guest_image.as_deref())?,
-        Some(accel) => accel,
-    };
+    match args.accel {
+        Some(accel) => measure_times(args, sample, progress, &image, accel),
+        None => measure_instructions(args, sample, progress, &image),
+    }
+}
+
+/// Measures the instructions of all subjects. They do not depend on the host's pages.
+fn measure_instructions(
+    args: &Args,
+    sample: &mut Sample,
+    progress: &ProgressBar,
+    image: &Path,
+) -> Result<()> {
+    sample.set_executor(RanOn::Tcg);
+    let case = format!("guest/{}", size::short(args.size));
+    let frames = args.size.frames() as f64;
+    for boot in 1..=args.boots {
+        for subject in Subject::ALL {
+            progress.set_message(format!("{case}, {subject}, boot {boot} of {}", args.boots));
+            let config = Config { icount: true, ..config(subject, args.size, image, Accel::Tcg) };
+            let time = round(subject, args.size, HostPages::Small, &config)
+                .with_context(|| format!("{NAME} {case} of {subject}"))?;
+            // An instruction takes a nanosecond of the guest's time.
+            let instructions = time * 1e9 / frames;
+            sample.add(&case, &subject.to_string(), INSTRUCTIONS, instructions);
+        }
+    }
+    Ok(())
+}
+
+/// Measures the times of all subjects with both kinds of pages.
+fn measure_times(
+    args: &Args,
+    sample: &mut Sample,
+    progress: &ProgressBar,
+    image: &Path,
+    accel: Accel,
+) -> Result<()> {
     sample.set_executor(accel.into());
     for pages in [HostPages::Small, HostPages::Huge] {
         let case = case("guest", args.size, pages);
         for boot in 1..=args.boots {
             for subject in Subject::ALL {
                 progress.set_message(format!("{case}, {subject}, boot {boot} of {}", args.boots));
-                let seconds = round(subject, args.size, pages, &image, accel)
+                let config = config(subject, args.size, image, accel);
+                let seconds = round(subject, args.size, pages, &config)
                     .with_context(|| format!("{NAME} {case} of {subject}"))?;
                 sample.add(&case, &subject.to_string(), ROUND, seconds);
             }
@@ -49,15 +91,9 @@ pub(super) fn measure(args: &Args, sample: &mut Sample, progress: &ProgressBar) 
     Ok(())
 }
 
-/// Boots a guest, and returns the mean time of a round.
-fn round(
-    subject: Subject,
-    size: Bytes,
-    pages: HostPages,
-    image: &Path,
-    accel: Accel,
-) -> Result<f64> {
-    let mut vm = start(&config(subject, size, image, accel), pages)?;
+/// Boots a guest, and returns the mean time of a round in seconds of the guest.
+fn round(subject: Subject, size: Bytes, pages: HostPages, config: &Config) -> Result<f64> {
+    let mut vm = start(config, pages)?;
     let faulted = |event: &Event| match *event {
         Event::Faulted { frames, us, refaulted, .. } => Some((frames, us, Bytes(refaulted))),
         _ => None,

@@ -15,10 +15,15 @@ const SUBJECTS: &[(&str, &str)] = &[
     ("not reported, dirty, zeroed", "resident"),
     ("not reported, zeroed when freed", "filled"),
 ];
+const PUBLISHED: &[(&str, &str)] = &[
+    ("Linux's series, as published", "linux-published"),
+    ("Linux without it, as published", "linux-published-no-marks"),
+];
 const WITHOUT_MARKS: &[(&str, &str)] = &[("without marks", "hotmem-no-marks")];
 const TOUCH: Row = Row::new(NAME, TIME).peers(PEERS);
 const FREE: Row = Row::new(NAME, touch::FREE_TIME).peers(PEERS);
 const OTHER_FRAME: Row = Row::new(NAME, touch::OTHER_FRAME).peers(PEERS);
+const INSTRUCTIONS: Row = Row::new(NAME, guest::INSTRUCTIONS).peers(PEERS);
 const ROUND: Row = Row::new(NAME, guest::ROUND).peers(PEERS);
 const ANSWERED: Row = Row::new(NAME, goals::ANSWERED).more_is_better();
 const BACKED_AGAIN: Row = Row::new(NAME, goals::BACKED_AGAIN).peers(WITHOUT_MARKS);
@@ -51,7 +56,7 @@ pub(crate) const SECTION: Section = Section {
             .quick("zeroing --cases touch --runs 2", 10),
         step("zeroing-guest")
             .needs(Requirement::Guest(Architecture::X86_64))
-            .standard("zeroing --cases guest --boots 1", 70),
+            .standard("zeroing --cases guest --boots 2", 70),
     ],
     rows: &[
         TOUCH.of("touch/*/*", "memory of this process touched that was reported ({})"),
@@ -59,6 +64,10 @@ pub(crate) const SECTION: Section = Section {
         OTHER_FRAME.of(
             "touch/*/*",
             "one frame of it, after the first frame of its pageblock was touched ({})",
+        ),
+        INSTRUCTIONS.of(
+            "guest/*",
+            "a frame of a guest that was reported: allocated, touched and freed, instructions ({})",
         ),
         ROUND.of("guest/*/*", "memory of a guest touched that was reported, and freed ({})"),
         ANSWERED.of("load/*/*/*", "load: frames zeroed by the host that are known to be zero ({})"),
@@ -77,13 +86,17 @@ pub(crate) const SECTION: Section = Section {
         )
         .linear(),
         Plot::new(
-            "256 MiB of a guest touched and freed",
-            (NAME, guest::ROUND),
+            "A frame of a guest allocated, touched and freed",
+            (NAME, guest::INSTRUCTIONS),
             SUBJECTS,
-            Cases::Named(&[
-                ("guest/256M/4k", "pages of 4 KiB"),
-                ("guest/256M/thp", "transparent huge pages"),
-            ]),
+            Cases::Named(&[("guest/256M", "256 MiB of frames")]),
+        )
+        .linear(),
+        Plot::new(
+            "Linux: 256 MiB of a guest touched, as published (another machine)",
+            (NAME, TIME),
+            PUBLISHED,
+            Cases::Named(&[("published/256M/thp", "transparent huge pages")]),
         )
         .linear(),
     ],
