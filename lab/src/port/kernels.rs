@@ -62,6 +62,13 @@ pub const OSTD_KTEST: Kernel = Kernel {
     ..OSTD
 };
 
+/// OSTD with memory that it adds after it has allocated, in the order in which it does so on TDX.
+pub const OSTD_LATE: Kernel = Kernel {
+    image: "ostd/x86_64-unknown-none/release/hotmem-ostd-late",
+    boot_memory: Bytes::gib(5),
+    ..OSTD
+};
+
 /// The freestanding kernel in C.
 pub const C_KERNEL: Kernel = Kernel {
     name: "the kernel in C",

@@ -6,7 +6,7 @@ mod measure;
 
 pub use kernels::{
     ARCEOS, ARCEOS_PAGING, ARCEOS_SMP, ARCEOS_STOCK, C_KERNEL, OSTD, OSTD_HOTMEM, OSTD_KTEST,
-    OSTD_OSDK, TGOSKITS,
+    OSTD_LATE, OSTD_OSDK, TGOSKITS,
 };
 pub use measure::{CommittedMemory, PlugCycle, Segments, booted_with, end, verified};
 

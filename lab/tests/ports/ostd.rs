@@ -63,6 +63,12 @@ fn the_tests_of_ostd_pass() {
     TestedKernel(port::OSTD_KTEST).boot(false).unwrap();
 }
 
+/// On TDX, OSTD adds the memory that it has to accept after the first allocations.
+#[test]
+fn memory_that_is_added_in_the_order_of_tdx_is_used() {
+    TestedKernel(port::OSTD_LATE).boot(false).unwrap();
+}
+
 /// OSTD's own allocator caches blocks of one to four frames for each CPU.
 #[test]
 fn segments_of_four_frames_and_more_take_less_instructions_than_with_ostds_own_allocator() {

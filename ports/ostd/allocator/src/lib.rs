@@ -77,7 +77,8 @@ impl GlobalFrameAllocator for FrameAllocator {
         let mut free = BOOT_MEMORY.lock();
         // Leave out the device's region. The driver announces that region, and memory of it is
         // added when the device plugs it.
-        for part in [start..end.min(region.start), start.max(region.end)..end] {
+        let parts = [start..end.min(region.start), start.max(region.end)..end];
+        for part in parts.into_iter().filter(|part| !part.is_empty()) {
             match hotplug.as_mut() {
                 None => free.add(part).expect("16 ranges of free memory are enough"),
                 Some(hotplug) => add_late(hotplug, part),
@@ -89,11 +90,9 @@ impl GlobalFrameAllocator for FrameAllocator {
 /// Adds free memory that OSTD has found after the engine was started, as it does on TDX.
 fn add_late(hotplug: &mut ControlPath, bytes: Range<u64>) {
     let frames = PfnRange::try_from(bytes).expect("OSTD adds whole frames");
-    if !frames.is_empty() {
-        // SAFETY: OSTD has passed only free memory, and all memory is mapped.
-        let added = unsafe { add_late_memory(hotplug, frames, &mut NoHooks) };
-        added.expect("the memory was reserved at boot, or is unknown");
-    }
+    // SAFETY: OSTD has passed only free memory, and all memory is mapped.
+    let added = unsafe { add_late_memory(hotplug, frames, &mut NoHooks) };
+    added.expect("the memory was reserved at boot, or is unknown");
 }
 
 /// Starts the engine with the free boot memory. Returns false if it was started before.
