@@ -1,6 +1,5 @@
 //! Measures how much memory a heap keeps after most of its objects were freed.
 
-use super::{Lock, NAME};
 use crate::bench::random::Random;
 use crate::bench::record::{Metric, Sample};
 use crate::hosted::{Hosted, ThreadCpus};
@@ -8,14 +7,18 @@ use anyhow::{Context, Result, ensure};
 use hotmem::{Bytes, Frames, Pfn};
 use hotmem_heap::{FrameSource, Heap};
 use hotmem_port::LinearMap;
+use spin::mutex::SpinMutex;
 use std::alloc::{GlobalAlloc, Layout};
 use std::ptr::NonNull;
 use talc::{TalcLock, source::AllocatorSource};
 
+/// The lock of each heap.
+type Lock = SpinMutex<()>;
+
 /// The memory of all frames that are in use.
-pub(super) const KEPT: Metric = ("kept", "MiB");
+const KEPT: Metric = ("kept", "MiB");
 /// The memory of all pageblocks in which a frame is in use. It cannot be unplugged.
-pub(super) const UNPLUGGABLE: Metric = ("not_unpluggable", "MiB");
+const UNPLUGGABLE: Metric = ("not_unpluggable", "MiB");
 
 /// How many of a hundred objects are not freed.
 const PERCENT: [usize; 3] = [10, 1, 0];
@@ -116,7 +119,7 @@ fn measure(
         Ok(())
     };
     let result = with_heap(frames, LinearMap::new(base.as_ptr()), &mut load);
-    result.with_context(|| format!("{NAME}: {subject}, {}", sizes.name()))?;
+    result.with_context(|| format!("{subject}, {}", sizes.name()))?;
     ensure!(hotmem::violated_invariants().count == 0, "{subject} has freed something twice");
     Ok(())
 }
