@@ -12,6 +12,8 @@ pub(crate) struct DeviceType {
     pub(crate) features: u64,
     /// Lets the host change the configuration.
     pub(crate) change_by_host: fn(&mut Driver<'_>) -> Result<(), Stop>,
+    /// Reads the field of the configuration that `change_by_host` changes.
+    pub(crate) read_host_field: fn(&mut Driver<'_>) -> u64,
     /// Sends a request to a device that was started with any features.
     pub(crate) send_request: fn(&mut Driver<'_>) -> Result<(), Stop>,
 }

@@ -47,9 +47,14 @@ pub(crate) fn features_unknown_bit_refused(driver: &mut Driver<'_>, kind: &Devic
 
 pub(crate) fn generation_after_host_change(driver: &mut Driver<'_>, kind: &DeviceType) -> Result {
     start(driver, kind)?;
+    // The generation need not change before the driver reads the configuration (4.1.4.3.1), so the
+    // field is read before the generation each time.
+    let field = (kind.read_host_field)(driver);
     let before = driver.generation();
     (kind.change_by_host)(driver)?;
-    let changed = driver.wait_for(|driver| driver.generation() != before);
+    let changed = driver.wait_for(|driver| {
+        (kind.read_host_field)(driver) != field && driver.generation() != before
+    });
     Ok(require("the generation must change with the configuration", changed, before.into())?)
 }
 

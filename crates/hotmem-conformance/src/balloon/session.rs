@@ -129,7 +129,11 @@ pub(super) const MAX_PAGES: usize = 257;
 
 /// Balloons, for the points of any device.
 pub(crate) const TYPE: DeviceType =
-    DeviceType { id: DEVICE_ID, features: FEATURES, change_by_host, send_request };
+    DeviceType { id: DEVICE_ID, features: FEATURES, change_by_host, read_host_field, send_request };
+
+fn read_host_field(driver: &mut Driver<'_>) -> u64 {
+    driver.config(NUM_PAGES).into()
+}
 
 fn change_by_host(driver: &mut Driver<'_>) -> Result<(), Stop> {
     let pages = driver.config(NUM_PAGES) ^ 1;

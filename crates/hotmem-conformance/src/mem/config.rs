@@ -5,6 +5,8 @@ use crate::failure::{Failure, expect};
 
 /// The offsets of the fields.
 pub(super) const NODE_ID: u64 = 8;
+pub(super) const PLUGGED_SIZE: u64 = 40;
+pub(super) const REQUESTED_SIZE: u64 = 48;
 pub(super) const SIZE: u64 = 56;
 
 /// How often the configuration is read until its generation stays the same.
@@ -56,8 +58,8 @@ impl Config {
             addr: driver.config_u64(16),
             region_size: driver.config_u64(24),
             usable_region_size: driver.config_u64(32),
-            plugged_size: driver.config_u64(40),
-            requested_size: driver.config_u64(48),
+            plugged_size: driver.config_u64(PLUGGED_SIZE),
+            requested_size: driver.config_u64(REQUESTED_SIZE),
         }
     }
 

@@ -1,6 +1,6 @@
 //! Points of the configuration (5.15.4).
 
-use super::config::SIZE;
+use super::config::{PLUGGED_SIZE, SIZE};
 use super::plug::FIRST;
 use super::session::Memory;
 use super::wire::ACPI_PXM;
@@ -76,8 +76,11 @@ pub(crate) fn stable_across_reset(memory: &mut Memory<'_>) -> Result {
 
 pub(crate) fn generation_after_plug(memory: &mut Memory<'_>) -> Result {
     memory.requested_blocks(2)?;
+    // The generation need not change before the driver reads the configuration (4.1.4.3.1).
+    memory.driver.config_u64(PLUGGED_SIZE);
     let before = memory.driver.generation();
     memory.plug(FIRST, 1)?;
+    memory.driver.config_u64(PLUGGED_SIZE);
     let changed = memory.driver.generation() != before;
     Ok(require("the generation must change with plugged_size", changed, before.into())?)
 }

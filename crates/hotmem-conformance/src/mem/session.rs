@@ -1,7 +1,7 @@
 //! Drives a memory device, and keeps a model of it.
 
 use super::blocks::Blocks;
-use super::config::Config;
+use super::config::{Config, REQUESTED_SIZE};
 use super::wire::{
     ACK, BUSY, DEVICE_ID, FEATURES, PLUG, PLUGGED, REQUEST_BYTES, RESPONSE_BYTES, Request,
     Response, STATE, UNPLUG, UNPLUG_ALL, UNPLUGGED,
@@ -288,7 +288,11 @@ impl<'a> Memory<'a> {
 
 /// Memory devices, for the points of any device.
 pub(crate) const TYPE: DeviceType =
-    DeviceType { id: DEVICE_ID, features: FEATURES, change_by_host, send_request };
+    DeviceType { id: DEVICE_ID, features: FEATURES, change_by_host, read_host_field, send_request };
+
+fn read_host_field(driver: &mut Driver<'_>) -> u64 {
+    driver.config_u64(REQUESTED_SIZE)
+}
 
 fn change_by_host(driver: &mut Driver<'_>) -> Result<(), Stop> {
     let config = Config::read(driver)?;

@@ -222,6 +222,9 @@ pub enum Behaviour {
     OnlyReportsWithoutGap,
     /// The generation changes each time it is read, also if the configuration does not (4.2.2).
     GenerationNeverRests,
+    /// The generation changes only when the driver reads the configuration after a change, as a note of
+    /// 4.1.4.3.1 recommends.
+    GenerationChangesWhenRead,
     /// The device answers nothing.
     NeverAnswers,
     /// The device uses each chain twice.

@@ -38,6 +38,8 @@ pub struct Model {
     busy_answers: u32,
     status: u32,
     generation: u32,
+    /// Whether the configuration has changed since the driver has read it last.
+    has_changed: bool,
     accepted: u64,
     features_word: u32,
     accepted_word: u32,
@@ -84,6 +86,7 @@ impl Model {
             busy_answers: 0,
             status: 0,
             generation: 0,
+            has_changed: false,
             accepted: 0,
             features_word: 0,
             accepted_word: 0,
@@ -221,7 +224,7 @@ impl Model {
         };
         let answer = self.kind.serve(listed, chain, &mut self.ram);
         if self.kind.config() != before && !self.deviates(Deviation::GenerationIgnoresPlug) {
-            self.generation += 1;
+            self.change_generation();
         }
         answer
     }
@@ -275,9 +278,21 @@ impl Model {
         }
     }
 
+    /// Changes the generation, now or when the driver reads the configuration.
+    fn change_generation(&mut self) {
+        self.has_changed = true;
+        if self.behaviour != Some(Behaviour::GenerationChangesWhenRead) {
+            self.take_change();
+        }
+    }
+
+    fn take_change(&mut self) {
+        self.generation += u32::from(core::mem::take(&mut self.has_changed));
+    }
+
     fn host_changed(&mut self) {
         if !self.deviates(Deviation::GenerationIgnoresHost) {
-            self.generation += 1;
+            self.change_generation();
         }
         // The driver gets no notification before DRIVER_OK (2.1.2).
         if self.status & DRIVER_OK != 0 {
@@ -297,6 +312,7 @@ impl Registers for Model {
             data.copy_from_slice(&bytes[..data.len()]);
             return;
         }
+        self.take_change();
         let unusual = self.behaviour.and_then(Behaviour::config);
         let config = unusual.unwrap_or_else(|| self.kind.config());
         let start = usize::try_from(offset - CONFIG).unwrap_or(usize::MAX);
@@ -313,7 +329,9 @@ impl Registers for Model {
             return;
         }
         let offset = usize::try_from(offset - CONFIG).unwrap_or(usize::MAX);
-        self.generation += u32::from(self.kind.write_config(offset, data));
+        if self.kind.write_config(offset, data) {
+            self.change_generation();
+        }
     }
 
     fn run(&mut self) {

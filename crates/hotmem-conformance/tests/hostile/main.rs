@@ -78,6 +78,13 @@ fn a_generation_that_always_changes_stops_no_point() {
 }
 
 #[test]
+fn a_generation_that_changes_when_the_configuration_is_read_fails_no_point() {
+    let lazy = Behaviour::GenerationChangesWhenRead;
+    all_pass(MEMORY_POINTS, || Model::memory(None), lazy, &[]);
+    all_pass(BALLOON_POINTS, || Model::balloon(None), lazy, &[]);
+}
+
+#[test]
 fn requests_are_sent_again_while_a_device_is_busy() {
     let reasons = &["the device is busy"];
     all_pass(MEMORY_POINTS, || Model::memory(None), Behaviour::BusyAtFirst, reasons);
