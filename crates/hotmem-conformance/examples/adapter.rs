@@ -1,4 +1,5 @@
-//! Checks a memory device behind an MMIO transport: the adapter that a VMM's author writes.
+//! Checks a memory device behind an MMIO transport: the adapter that a VMM's author writes. The argument
+//! `--list` lists the points, and a part of a name selects points.
 //!
 //! `Model` stands for the VMM: its transport, the memory of its guest, and its API.
 
@@ -50,9 +51,7 @@ impl Host for Adapter {
 }
 
 fn main() -> ExitCode {
-    let report = Suite::new(MEMORY_POINTS, || Adapter { vmm: Model::memory(None) }).run();
-    print!("{}", report.tap());
-    if report.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    Suite::new(MEMORY_POINTS, || Adapter { vmm: Model::memory(None) }).main()
 }
 
 #[test]

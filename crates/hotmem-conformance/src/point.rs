@@ -12,10 +12,14 @@ use crate::mem::{self, Memory};
 pub struct Point {
     /// The name, such as `mem/plug/first-block`.
     pub name: &'static str,
-    /// The section of VIRTIO 1.3 that the point checks.
+    /// The section of VIRTIO 1.3 that the point checks, over virtio-mmio: [`over_pci`](Self::over_pci).
     pub section: &'static str,
     /// Who requires it.
     pub requirement: Requirement,
+    /// What a device that passes does, in a sentence.
+    pub statement: &'static str,
+    /// Who requires it over PCI, and in which section, if it is another one.
+    pub(crate) pci: Option<(Requirement, &'static str)>,
     pub(crate) check: Check,
 }
 
@@ -56,6 +60,29 @@ pub(crate) enum Check {
 }
 
 impl Point {
+    /// Returns the point with the section that requires it of a device on PCI, whose registers are those of
+    /// 4.1.4 and not those of 4.2.2. The steps are the same.
+    #[must_use]
+    pub fn over_pci(self) -> Point {
+        match self.pci {
+            Some((requirement, section)) => Point { section, requirement, ..self },
+            None => self,
+        }
+    }
+
+    pub(crate) const fn with_pci(self, requirement: Requirement, section: &'static str) -> Point {
+        Point { pci: Some((requirement, section)), ..self }
+    }
+
+    /// Changes who requires the point, except for what [`with_pci`](Self::with_pci) says.
+    pub(crate) const fn required_by(
+        self,
+        requirement: Requirement,
+        section: &'static str,
+    ) -> Point {
+        Point { section, requirement, ..self }
+    }
+
     /// Checks the point with a device, which is reset first, and whose memory is unplugged. A new device
     /// for each point is best, because what else an earlier point has changed is not undone. A guest
     /// cannot make one, and uses its device again.
