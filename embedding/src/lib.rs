@@ -87,7 +87,7 @@ pub fn print_line(line: fmt::Arguments<'_>) {
 }
 
 impl Boot {
-    /// Returns the memory that is in use: the kernel's image, and what firmware uses.
+    /// Returns the memory that is in use: the kernel's image, and what firmware and its tables use.
     #[must_use]
     pub fn in_use(&self) -> [Range<u64>; 2] {
         [self.image.clone(), arch::FIRMWARE_MEMORY]

@@ -20,6 +20,8 @@ const TRANSLATION: u64 = 0xb510_3510;
 /// The system control: the bits that are always 1, the caches, the MMU. (Arm ARM, D19.2.118)
 const CONTROL: u64 = 0x30d0_180d;
 
+// The tables are named as on x86-64: `l3` has entries for GiBs (level 1 of the Arm ARM), `l1` for pages.
+//
 // While the MMU is off, all memory is Device memory, where no Rust code can run. QEMU puts the device
 // tree of an ELF image at the start of RAM.
 global_asm!(

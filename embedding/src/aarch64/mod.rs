@@ -19,8 +19,8 @@ use spin::Mutex;
 
 /// The physical addresses that the boot code maps: the first GiB of RAM.
 pub const BOOT_MAPPING: Range<u64> = 1 << 30..2 << 30;
-/// Firmware uses no RAM.
-pub(crate) const FIRMWARE_MEMORY: Range<u64> = 0..0;
+/// The RAM below the image, where QEMU puts the device tree. [`TREE`] refers to it.
+pub(crate) const FIRMWARE_MEMORY: Range<u64> = 1 << 30..(1 << 30) + (2 << 20);
 /// The size of the end of RAM that stands for a DIMM: the machine has none for a kernel without ACPI.
 const DIMM_SIZE: u64 = 1 << 30;
 
