@@ -43,6 +43,8 @@ pub enum Event<'a> {
         requested: Bytes,
         /// The plugged size.
         plugged: Bytes,
+        /// The negotiated features.
+        features: u64,
         /// The transport of the device.
         transport: &'static str,
         /// How the device interrupts.

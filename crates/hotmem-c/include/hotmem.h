@@ -200,7 +200,7 @@ void hotmem_panic(const char *text, size_t len);
 #define HOTMEM_POISONED_IN_USE 1
 
 // The size of `struct hotmem_virtio_mem` in bytes.
-#define HOTMEM_VIRTIO_MEM_SIZE 1280
+#define HOTMEM_VIRTIO_MEM_SIZE 1344
 
 // The device type of virtio-mem.
 #define HOTMEM_VIRTIO_MEM_DEVICE_ID 24

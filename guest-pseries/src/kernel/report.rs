@@ -151,7 +151,7 @@ impl fmt::Display for Event<'_> {
                 write!(f, r#"{{"event":"touched","bytes":{},"ns":{ns}}}"#, bytes.0)
             }
             Event::Balloon { features } => {
-                write!(f, r#"{{"event":"balloon","features":{features}}}"#)
+                write!(f, r#"{{"event":"balloon","features":"{features:#x}"}}"#)
             }
             Event::Inflated { target, held } => {
                 write!(f, r#"{{"event":"inflated","target":{},"held":{}}}"#, target.0, held.0)

@@ -20,11 +20,12 @@ impl fmt::Display for Event<'_> {
                 region_size,
                 requested,
                 plugged,
+                features,
                 transport,
                 interrupts,
             } => write!(
                 f,
-                r#"{{"event":"device","kind":"virtio-mem","block_size":{},"addr":{addr},"region_size":{},"requested":{},"plugged":{},"device":{device},"node":{node},"transport":"{transport}","interrupts":"{interrupts}"}}"#,
+                r#"{{"event":"device","kind":"virtio-mem","block_size":{},"addr":{addr},"region_size":{},"requested":{},"plugged":{},"features":"{features:#x}","device":{device},"node":{node},"transport":"{transport}","interrupts":"{interrupts}"}}"#,
                 block_size.0, region_size.0, requested.0, plugged.0
             ),
             Event::Resized {
@@ -97,7 +98,7 @@ impl fmt::Display for Event<'_> {
             Event::Balloon { transport, interrupts, features, reports_queue } => {
                 write!(
                     f,
-                    r#"{{"event":"balloon","transport":"{transport}","interrupts":"{interrupts}","features":{features},"reports_queue":"#
+                    r#"{{"event":"balloon","transport":"{transport}","interrupts":"{interrupts}","features":"{features:#x}","reports_queue":"#
                 )?;
                 match reports_queue {
                     Some(number) => write!(f, "{number}}}"),

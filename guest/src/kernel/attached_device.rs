@@ -205,6 +205,7 @@ impl AttachedDevice {
             region_size: config.region().bytes(),
             requested: config.requested(),
             plugged: config.plugged(),
+            features: config.features().bits(),
             transport: self.interrupt.transport,
             interrupts: self.interrupt.mode.name(),
         }

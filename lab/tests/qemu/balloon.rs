@@ -33,7 +33,7 @@ pub(crate) fn reports_queue(event: &Event) -> Option<Option<u16>> {
 /// Returns a value if the event reports a balloon device with the feature of page poison.
 fn has_poison(event: &Event) -> Option<()> {
     const PAGE_POISON: u64 = 1 << 4;
-    matches!(event, Event::Balloon { features, .. } if features & PAGE_POISON != 0).then_some(())
+    matches!(event, Event::Balloon { features, .. } if features.0 & PAGE_POISON != 0).then_some(())
 }
 
 pub(crate) fn touched(event: &Event) -> Option<u64> {

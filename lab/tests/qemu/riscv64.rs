@@ -118,7 +118,7 @@ fn a_balloon_with_reports_and_hints_is_driven() {
     let ((features, reports_queue), _) = vm.wait("balloon", features).unwrap();
     const HINTS: u64 = 1 << 3;
     const REPORTS: u64 = 1 << 5;
-    assert_eq!(features & (HINTS | REPORTS), HINTS | REPORTS);
+    assert_eq!(features.0 & (HINTS | REPORTS), HINTS | REPORTS);
     assert!(reports_queue.is_some());
     vm.finish().unwrap();
 }

@@ -84,7 +84,7 @@ fn nothing_is_known_of_memory_unless_the_device_or_the_operator_says_so() {
         _ => None,
     };
     let (features, _) = vm.wait("balloon", features).unwrap();
-    assert_eq!(features & DEVICE_INIT_REPORTED, 0);
+    assert_eq!(features.0 & DEVICE_INIT_REPORTED, 0);
     for mib in [256, 320] {
         assert_eq!(plug(&mut vm, Bytes::mib(mib)), (0, Bytes::mib(256).0));
     }

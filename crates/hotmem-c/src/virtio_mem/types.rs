@@ -3,7 +3,7 @@
 use hotmem_virtio::mem::{Features, RawConfig, Request};
 
 /// The size of `struct hotmem_virtio_mem` in bytes.
-pub const HOTMEM_VIRTIO_MEM_SIZE: usize = 1280;
+pub const HOTMEM_VIRTIO_MEM_SIZE: usize = 1344;
 /// The device type of virtio-mem.
 pub const HOTMEM_VIRTIO_MEM_DEVICE_ID: u16 = 24;
 const _: () = assert!(HOTMEM_VIRTIO_MEM_DEVICE_ID == hotmem_virtio::mem::DEVICE_ID);

@@ -27,6 +27,7 @@ pub struct RawConfig {
 /// A validated configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
+    features: Features,
     node: Option<u16>,
     block_frames: u64,
     region: PfnRange,
@@ -102,6 +103,7 @@ impl Config {
         check(PluggedSize, raw.plugged_size, in_region(raw.plugged_size), BeyondRegion)?;
 
         let config = Config {
+            features,
             node: features.contains(Features::ACPI_PXM).then_some(raw.node_id),
             block_frames: block >> FRAME_SHIFT,
             region,
@@ -129,8 +131,13 @@ impl Config {
                 return Err(ConfigError { field, value, fault: ConfigFault::Changed { was } });
             }
         }
-        let features = if self.node.is_some() { Features::ACPI_PXM } else { Features::empty() };
-        Config::new(raw, features)
+        Config::new(raw, self.features)
+    }
+
+    /// Returns the negotiated features.
+    #[must_use]
+    pub fn features(&self) -> Features {
+        self.features
     }
 
     /// Returns the proximity domain, if the device has one.

@@ -1,10 +1,12 @@
 //! The events that guests print on their consoles, one JSON object on a line.
 
 mod dax;
+mod features;
 mod pseries;
 mod xen;
 
 pub use dax::Dax;
+pub use features::Features;
 pub use pseries::RequestEnd;
 pub use xen::{Figure, MarkedOperation, Race};
 
@@ -35,6 +37,8 @@ pub enum Event {
         region_size: u64,
         requested: u64,
         plugged: u64,
+        #[serde(default)]
+        features: Features,
         #[serde(default)]
         device: usize,
         #[serde(default)]
@@ -127,7 +131,7 @@ pub enum Event {
         transport: String,
         #[serde(default)]
         interrupts: String,
-        features: u64,
+        features: Features,
         reports_queue: Option<u16>,
     },
     /// The balloon has the size that the host requested.
