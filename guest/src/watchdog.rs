@@ -107,7 +107,7 @@ impl fmt::Display for Step {
             Step::Idle => "idle",
             Step::Boot => "boot",
             Step::Discovery => "device discovery",
-            Step::Device => "virtio-mem set-up",
+            Step::Device => "device set-up",
             Step::Resize => "resize",
             Step::Touch => "touch",
             Step::Verify => "verify",

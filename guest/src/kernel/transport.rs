@@ -57,7 +57,7 @@ pub(crate) enum ConnectError {
     /// The device is not a valid virtio MMIO device.
     Mmio(MmioError),
     /// The device supports only the legacy interface, from before virtio 1.0.
-    Legacy,
+    Legacy(DeviceType),
     /// The device's registers cannot be mapped.
     Memory(MapError),
 }
@@ -112,7 +112,7 @@ impl ConnectedDevice {
             Err(error) => return Err(ConnectError::Mmio(error)),
         };
         if transport.version() == MmioVersion::Legacy {
-            return Err(ConnectError::Legacy);
+            return Err(ConnectError::Legacy(transport.device_type()));
         }
         let interrupt_mode = match irq {
             Some(line) if may_use_line(allowed, irq) => InterruptMode::OwnLine(line),
@@ -329,7 +329,12 @@ impl fmt::Display for ConnectError {
         match self {
             ConnectError::Pci(error) => error.fmt(f),
             ConnectError::Mmio(error) => error.fmt(f),
-            ConnectError::Legacy => f.write_str("the device does not support virtio 1.0"),
+            ConnectError::Legacy(kind) => {
+                write!(
+                    f,
+                    "the device {kind:?} has only the legacy interface, from before virtio 1.0"
+                )
+            }
             ConnectError::Memory(error) => error.fmt(f),
         }
     }
