@@ -4,6 +4,7 @@
 //! because otherwise a test with a misspelt key would pass without testing anything. All other
 //! words are ignored, because VMMs add words for other kernels.
 
+mod known_failures;
 #[cfg(test)]
 mod tests;
 mod values;
@@ -11,6 +12,7 @@ mod values;
 use core::fmt;
 use hotmem::Bytes;
 use hotmem_memmap::Compound;
+pub use known_failures::KnownFailures;
 pub use values::{
     CheckedDevice, CxlMode, DescriptorPlace, ExitWhen, Faults, Interrupts, Leftover, Namespace,
     Online, Release, StackOf, Touch, WorkAt, ZeroMarks,
@@ -46,6 +48,10 @@ pub struct Options {
     /// The device that is checked against the specification, in the place of a run with devices
     /// (`hotmem.check`).
     pub check: Option<CheckedDevice>,
+    /// The points of the check that are known to fail (`hotmem.check_known`).
+    pub check_known: KnownFailures,
+    /// Whether somebody on the host carries out what the check asks for (`hotmem.check_host`).
+    pub check_host: bool,
     /// When the run ends (`hotmem.exit`).
     pub exit: ExitWhen,
     /// The seed of the patterns (`hotmem.seed`).
@@ -132,6 +138,8 @@ impl Default for Options {
             refused: 0,
             descriptors: false,
             check: None,
+            check_known: KnownFailures::default(),
+            check_host: true,
             exit: ExitWhen::Never,
             seed: 0,
             late: Bytes::ZERO,
@@ -240,6 +248,8 @@ impl Options {
                     _ => return None,
                 };
             }
+            "check_known" => self.check_known = KnownFailures::parse(value)?,
+            "check_host" => self.check_host = parse_switch(value)?,
             "exit" => {
                 self.exit = match value.split_once(':') {
                     None if value == "boot" => ExitWhen::Boot,

@@ -62,6 +62,11 @@ impl<W: Write> Report<W> {
         let _ = write!(self.out, "{}", lines(self.points));
     }
 
+    /// Writes a comment.
+    pub fn comment(&mut self, text: impl fmt::Display) {
+        let _ = writeln!(self.out, "# {text}");
+    }
+
     /// Returns whether every test point so far has passed, and no invariant was violated.
     pub fn passes(&self) -> bool {
         self.verdict == Verdict::Pass && violated_invariants().count == 0

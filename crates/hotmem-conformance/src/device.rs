@@ -119,6 +119,12 @@ pub struct Inaccessible;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unsupported;
 
+impl Unsupported {
+    /// The reason of [`Outcome::Skipped`](crate::Outcome::Skipped) for a point that needs what [`Host`] cannot
+    /// do. A guest, which may know why, can print another.
+    pub const REASON: &str = "it needs a method of Host that is not implemented";
+}
+
 impl fmt::Display for Inaccessible {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("the guest cannot access the memory")

@@ -134,7 +134,7 @@ impl From<Failure> for Stop {
 
 impl From<Unsupported> for Stop {
     fn from(Unsupported: Unsupported) -> Stop {
-        Stop::Skipped("it needs a method of Host that is not implemented")
+        Stop::Skipped(Unsupported::REASON)
     }
 }
 

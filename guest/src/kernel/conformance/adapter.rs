@@ -4,9 +4,10 @@ use super::pci::{CONFIG, PciRegisters};
 use super::window::Window;
 use crate::arch::{Clock, Console};
 use crate::kernel::memory::{self, AddressSpace, virt};
-use core::fmt::Write;
+use core::fmt::{self, Write};
 use core::ops::Range;
 use core::ptr::NonNull;
+use core::time::Duration;
 use hotmem::PfnRange;
 use hotmem::geometry::{FRAME_SIZE, PAGEBLOCK_FRAMES};
 use hotmem_conformance::{GuestMemory, Host, Inaccessible, Registers, SCRATCH_BYTES, Unsupported};
@@ -16,7 +17,7 @@ use hotmem_directmap::Caching;
 const PAGEBLOCK_SIZE: u64 = PAGEBLOCK_FRAMES as u64 * FRAME_SIZE;
 
 /// How long the host has to carry out what a point wants. It is long, because the host may be busy.
-const HOST_LIMIT_US: u64 = 20_000_000;
+pub(super) const HOST_LIMIT: Duration = Duration::from_secs(20);
 
 /// The offsets of `requested_size` (5.15.4) and `num_pages` (5.5.4) in the configuration.
 const REQUESTED_SIZE: u64 = 48;
@@ -39,21 +40,61 @@ pub(crate) struct Adapter<'a> {
     scratch: PfnRange,
     /// RAM from boot, which is not the region's.
     boot_memory: PfnRange,
-    /// Whether the host has carried out everything so far.
-    host_answers: bool,
+    host: HostState,
+}
+
+/// Something that a point wants of the host.
+#[derive(Clone, Copy)]
+pub(crate) enum Wish {
+    RequestedSize(u64),
+    BalloonPages(u32),
+}
+
+/// Whether somebody on the host carries out what points want.
+#[derive(Clone, Copy)]
+enum HostState {
+    /// Everything was carried out so far.
+    Answers,
+    /// The operator says that nobody does.
+    Absent,
+    /// This was not carried out in time.
+    HasNotAnswered(Wish),
 }
 
 impl<'a> Adapter<'a> {
-    /// Makes an adapter. Returns `None` if there is no memory for queues and buffers.
+    /// Makes an adapter. `has_host` says whether somebody on the host carries out what points want. Returns `None` if there is no memory for queues and buffers.
     pub(crate) fn new(
         registers: DeviceRegisters,
         space: &'a mut AddressSpace,
         clock: &'a Clock,
         boot_memory: PfnRange,
+        has_host: bool,
     ) -> Option<Self> {
         let order = (SCRATCH_BYTES / FRAME_SIZE).next_power_of_two().ilog2();
         let scratch = memory::alloc_order(order)?;
-        Some(Adapter { registers, space, clock, scratch, boot_memory, host_answers: true })
+        let host = if has_host { HostState::Answers } else { HostState::Absent };
+        Some(Adapter { registers, space, clock, scratch, boot_memory, host })
+    }
+
+    pub(super) fn is_on_pci(&self) -> bool {
+        matches!(self.registers, DeviceRegisters::Pci(_))
+    }
+
+    /// Returns what nobody on the host has carried out, if anything.
+    pub(super) fn unanswered(&self) -> Option<Wish> {
+        match self.host {
+            HostState::HasNotAnswered(wish) => Some(wish),
+            HostState::Answers | HostState::Absent => None,
+        }
+    }
+
+    /// Returns why a point that needs the host was skipped.
+    pub(super) fn why_unsupported(&self) -> &'static str {
+        match self.host {
+            HostState::Answers => "the guest can neither see this nor ask the host for it",
+            HostState::Absent => "it needs the host, and hotmem.check_host is off",
+            HostState::HasNotAnswered(_) => "no one carried out what `# host:` asks for",
+        }
     }
 
     /// Returns the memory behind an address, which must be RAM for buffers or of the device's region.
@@ -95,18 +136,16 @@ impl<'a> Adapter<'a> {
     /// it is not asked again.
     fn ask_host(
         &mut self,
-        wish: core::fmt::Arguments<'_>,
+        wish: Wish,
         is_done: impl Fn(&mut Self) -> bool,
     ) -> Result<(), Unsupported> {
-        if !self.host_answers {
-            return Err(Unsupported);
-        }
+        let HostState::Answers = self.host else { return Err(Unsupported) };
         // The console takes every line.
         let _ = writeln!(Console::new(), "# host: {wish}");
-        let limit = self.clock.now_us() + HOST_LIMIT_US;
+        let limit = Duration::from_micros(self.clock.now_us()) + HOST_LIMIT;
         while !is_done(self) {
-            if self.clock.now_us() >= limit {
-                self.host_answers = false;
+            if Duration::from_micros(self.clock.now_us()) >= limit {
+                self.host = HostState::HasNotAnswered(wish);
                 return Err(Unsupported);
             }
             core::hint::spin_loop();
@@ -151,14 +190,23 @@ impl GuestMemory for Adapter<'_> {
 
 impl Host for Adapter<'_> {
     fn set_requested_size(&mut self, bytes: u64) -> Result<(), Unsupported> {
-        self.ask_host(format_args!("requested-size {bytes}"), |adapter| {
+        self.ask_host(Wish::RequestedSize(bytes), |adapter| {
             u64::from_le_bytes(adapter.config(REQUESTED_SIZE)) == bytes
         })
     }
 
     fn set_balloon_pages(&mut self, pages: u32) -> Result<(), Unsupported> {
-        self.ask_host(format_args!("balloon-pages {pages}"), |adapter| {
+        self.ask_host(Wish::BalloonPages(pages), |adapter| {
             u32::from_le_bytes(adapter.config(NUM_PAGES)) == pages
         })
+    }
+}
+
+impl fmt::Display for Wish {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Wish::RequestedSize(bytes) => write!(f, "requested-size {bytes}"),
+            Wish::BalloonPages(pages) => write!(f, "balloon-pages {pages}"),
+        }
     }
 }

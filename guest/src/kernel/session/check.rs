@@ -33,10 +33,13 @@ impl Session {
             give_up("there is no such device")
         };
         let space = self.engine.space();
-        let Some(mut adapter) = Adapter::new(registers, space, self.clock, self.boot_memory) else {
+        let (clock, options) = (self.clock, self.options);
+        let Some(mut adapter) =
+            Adapter::new(registers, space, clock, self.boot_memory, options.check_host)
+        else {
             give_up("there is no memory for queues and buffers")
         };
-        conformance::run(kind, &mut adapter, self.clock, &mut self.report);
+        conformance::run(kind, options.check_known, &mut adapter, clock, &mut self.report);
         self.report.finish()
     }
 
