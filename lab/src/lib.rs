@@ -5,6 +5,7 @@
 #[macro_use]
 pub mod out;
 
+mod anonymous_file;
 pub mod bench;
 pub mod conformance;
 pub mod daxctl;

@@ -10,16 +10,16 @@ mod drivers;
 mod error;
 mod packages;
 
+use crate::anonymous_file::anonymous_file;
 use crate::qemu::{Architecture, Config};
 use distribution::Distribution;
 pub use drivers::Drivers;
 pub use error::Error;
 use hotmem::Bytes;
 use packages::Packages;
-use rustix::fs::{MemfdFlags, memfd_create};
 use std::{
     fs::{self, File},
-    io::{self, Write},
+    io,
     os::fd::AsRawFd,
     path::{Path, PathBuf},
 };
@@ -143,13 +143,6 @@ fn initramfs(packages: &Packages, init: &str) -> Result<Vec<u8>, Error> {
             archive.file(&format!("{directory}/{name}"), &read(program)?).map_err(too_large)?;
     }
     Ok(archive.finish())
-}
-
-/// Returns an anonymous file that holds these bytes.
-pub(crate) fn anonymous_file(bytes: &[u8]) -> io::Result<File> {
-    let mut file = File::from(memfd_create("initramfs", MemfdFlags::CLOEXEC)?);
-    file.write_all(bytes)?;
-    Ok(file)
 }
 
 #[cfg(test)]

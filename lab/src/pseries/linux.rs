@@ -2,7 +2,8 @@
 //! and removes LMBs when it receives an event, without a program in user mode.
 
 use super::{Config, Vm};
-use crate::linux::{anonymous_file, cpio::Archive};
+use crate::anonymous_file::anonymous_file;
+use crate::linux::cpio::Archive;
 use anyhow::{Context, Result, bail};
 use hotmem::Bytes;
 use std::{

@@ -2,7 +2,7 @@
 //! machine slots for DIMMs and describes them in ACPI's tables, and then it does not start the kernel
 //! itself.
 
-use crate::linux::anonymous_file;
+use crate::anonymous_file::anonymous_file;
 use std::{fs::File, os::fd::AsRawFd, path::Path, sync::LazyLock};
 
 /// Loads the address of the device tree into x0, where QEMU puts it, and jumps to [`KERNEL`].

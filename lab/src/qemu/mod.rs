@@ -31,7 +31,9 @@ pub use config::{Accel, Balloon, Config, Transport};
 pub use cxl::{Cxl, CxlDevice, CxlKind, CxlWindow};
 pub use emulator::{Architecture, Emulator};
 pub use error::Error;
-pub use event::{Dax, Event, Features, Figure, GuestTime, MarkedOperation, Race, RequestEnd, Zone, ZoneName};
+pub use event::{
+    Dax, Event, Features, Figure, GuestTime, MarkedOperation, Race, RequestEnd, Zone, ZoneName,
+};
 pub use monitor::HostEvent;
 pub use report::Report;
 pub use vm::{CxlMemory, Dimm, Extent, ExtentChange, Observation, Reconfigured, Resize, Vm};

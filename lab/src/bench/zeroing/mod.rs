@@ -7,7 +7,7 @@
 //! - `load/SIZES/SIZE/Ncpus`: requests of mixed sizes or for single frames, with mixed lifetimes,
 //!   are made while free memory is reported to the host. An oracle knows which frames the host has
 //!   zeroed, and checks each answer.
-//! - `guest/SIZE`: the instructions of the reference guest under QEMU for each frame. With `--accel`,
+//! - `guest` and a size: the instructions of the reference guest under QEMU for each frame. With `--accel`,
 //!   times instead, with the same parts as `touch`.
 //! - `published/256M/thp`: the figures published with a patch series for Linux. They are of another
 //!   machine, and this bench does not measure them.
