@@ -119,9 +119,12 @@ fn a_device_of_4_tib_in_blocks_of_1_gib_is_resized() {
 ///
 /// An instruction takes one nanosecond of the guest's time, and QEMU answers each request before the
 /// guest's next instruction. So the time that the guest measures has no time of waiting, but for what a
-/// busy host adds in rare cases.
+/// busy host adds in rare cases. But to plug memory takes one of two numbers of instructions, which differ
+/// by a tenth: 70.5 or 78.0 million for 4 TiB, and 146.9 or 161.8 million for 8 TiB. It is not known why. So
+/// both sizes are measured again until an attempt has the same of the two numbers for both.
 #[test]
 fn instructions_grow_no_faster_than_the_plugged_memory() {
+    const ATTEMPTS: usize = 8;
     let instructions = |online: &str, tib: u64| {
         let size = Bytes::gib(tib << 10);
         // Boot memory suffices for all page tables, so that requests have the maximal size.
@@ -135,26 +138,17 @@ fn instructions_grow_no_faster_than_the_plugged_memory() {
         counts
     };
     for online in ["online_movable", "offline"] {
-        let mut fewest = [[u128::MAX; 2]; 2];
-        let is_linear = |fewest: [[u128; 2]; 2]| {
-            let [small, large] = fewest;
-            small.into_iter().zip(large).all(|(small, large)| large < small * 9 / 4)
+        let is_linear = |[small, large]: &[[u128; 2]; 2]| {
+            small.iter().zip(large).all(|(small, large)| large * 4 < small * 9)
         };
-        // An attempt can only count too many. So if one of three counts few enough, the guest executes no
-        // more.
-        for _ in 0..3 {
-            let counts = [4, 8].map(|tib| instructions(online, tib));
-            fewest = core::array::from_fn(|size| {
-                core::array::from_fn(|change| fewest[size][change].min(counts[size][change]))
-            });
-            if is_linear(fewest) {
-                break;
-            }
+        // Growth that is not linear shows in each attempt.
+        let mut attempts = Vec::new();
+        while !attempts.last().is_some_and(is_linear) && attempts.len() < ATTEMPTS {
+            attempts.push([4, 8].map(|tib| instructions(online, tib)));
         }
-        let [small, large] = fewest;
         assert!(
-            is_linear(fewest),
-            "{online}: {small:?} (plug, unplug), then {large:?} instructions"
+            attempts.last().is_some_and(is_linear),
+            "{online}: instructions to plug and unplug, of each size: {attempts:?}"
         );
     }
 }
