@@ -61,7 +61,7 @@ fn whole_pageblocks_at_a_place_are_zero_if_all_of_them_are() {
         report_as_zero(frames);
         let start = pfn(SECTION);
         // Makes the bitmaps. A later division that makes them would not know that its frames are zero.
-        frames.alloc_range(AllocRequest::frames(1).at(pfn(SECTION + 10 * PAGEBLOCK))).unwrap();
+        frames.alloc_range(AllocRequest::frames(1).at(pfn(SECTION + 3 * PAGEBLOCK))).unwrap();
         // A part of a pageblock, whole pageblocks, and both.
         for number in [1, PAGEBLOCK, 2 * PAGEBLOCK, PAGEBLOCK + 3] {
             let here = AllocRequest::frames(number).at(start);
