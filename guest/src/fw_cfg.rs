@@ -4,7 +4,7 @@
 /// The key of the directory.
 pub const DIRECTORY: u16 = 0x19;
 /// The bytes of the directory that are read: its count, and this number of entries.
-pub const DIRECTORY_BYTES: usize = 4 + 64 * 64;
+pub const DIRECTORY_BYTES: u32 = 4 + 64 * 64;
 
 /// A file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

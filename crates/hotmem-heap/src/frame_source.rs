@@ -34,6 +34,7 @@ const OFFSET_MASK: usize = FRAME_SIZE as usize - 1;
 /// use talc::TalcLock;
 ///
 /// static FRAMES: Frames<OneCpu> = Frames::new(OneCpu);
+/// // SAFETY: the layout is not empty.
 /// let memory = unsafe { std::alloc::alloc_zeroed(Layout::from_size_align(64 << 20, 4096)?) };
 /// type Lock = spin::mutex::SpinMutex<()>; // or one that disables interrupts
 /// // A kernel has a `static` with `#[global_allocator]` here.
@@ -41,12 +42,16 @@ const OFFSET_MASK: usize = FRAME_SIZE as usize - 1;
 ///     TalcLock::new(FrameSource::new(&FRAMES, LinearMap::new(memory)));
 ///
 /// let layout = Layout::new::<[u64; 500]>();
+/// // SAFETY: the layout is not empty.
 /// assert!(unsafe { heap.alloc(layout) }.is_null()); // there is no memory yet
 /// // SAFETY: 64 MiB are mapped there, and nothing else uses them.
 /// let mapping = unsafe { AlwaysMapped::new(memory, PfnRange::ALL) };
+/// // SAFETY: the map is correct, and nothing else uses this memory.
 /// let hotplug = unsafe { Hotplug::bootstrap(&FRAMES, mapping, &[(0..64 << 20).into()])? };
+/// // SAFETY: as above.
 /// let object = unsafe { heap.alloc(layout) };
 /// assert!(!object.is_null());
+/// // SAFETY: the object was allocated with this layout.
 /// unsafe { heap.dealloc(object, layout) };
 /// # drop(hotplug);
 /// # Ok::<(), Box<dyn std::error::Error>>(())

@@ -3,7 +3,7 @@
 use hotmem::{AllocRequest, Bytes, Frames, OneCpu};
 use hotmem_heap::FrameSource;
 use hotmem_port::LinearMap;
-use hotmem_testkit::{Memory, PAGEBLOCK, SECTION, Validated as _, boot};
+use hotmem_testkit::{Memory, PAGEBLOCK, SECTION, Validated as _, boot, free_or_metadata};
 use proptest::prelude::*;
 use std::alloc::{GlobalAlloc, Layout};
 use talc::TalcLock;
@@ -92,12 +92,6 @@ fn with_source(test: impl FnOnce(FrameSource<'_, OneCpu>, &Frames<OneCpu>, Linea
     let map = LinearMap::new(memory.start());
     test(FrameSource::new(&frames, map), &frames, map);
     frames.validated().unwrap();
-}
-
-/// Returns the number of frames that are free or hold the engine's metadata.
-fn free_or_metadata(frames: &Frames<OneCpu>) -> u64 {
-    let metadata: u64 = frames.metadata().map(|metadata| metadata.frames.frames()).sum();
-    frames.counts().free + metadata
 }
 
 #[derive(Clone, Debug)]

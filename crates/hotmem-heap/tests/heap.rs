@@ -5,7 +5,7 @@ use hotmem::{
 };
 use hotmem_heap::Heap;
 use hotmem_port::LinearMap;
-use hotmem_testkit::{Memory, PAGEBLOCK, SECTION, Validated as _, boot, range};
+use hotmem_testkit::{Memory, PAGEBLOCK, SECTION, Validated as _, boot, free_or_metadata, range};
 use proptest::prelude::*;
 use std::alloc::Layout;
 use std::cell::Cell;
@@ -89,13 +89,6 @@ fn with_heap(test: impl FnOnce(&Heap<'_, Threads, Lock>, &Frames<Threads>)) {
     assert_eq!(free_or_metadata(&frames), before);
     assert_eq!(heap.trim(), Bytes::ZERO);
     frames.validated().unwrap();
-}
-
-/// Returns the number of frames that are free or hold the engine's metadata. The heap does not change
-/// this number when it frees all its frames, even if the engine has allocated metadata.
-fn free_or_metadata(frames: &Frames<Threads>) -> u64 {
-    let metadata: u64 = frames.metadata().map(|metadata| metadata.frames.frames()).sum();
-    frames.counts().free + metadata
 }
 
 #[derive(Clone, Debug)]

@@ -82,6 +82,13 @@ pub fn divide_two_pageblocks<P: Platform>(frames: &Frames<P>) -> Vec<PfnRange> {
     allocated
 }
 
+/// Returns the number of frames that are free or hold the engine's metadata. A user of the engine that
+/// frees all its frames does not change this number, even if the engine has allocated metadata.
+pub fn free_or_metadata<P: Platform>(frames: &Frames<P>) -> u64 {
+    let metadata: u64 = frames.metadata().map(|metadata| metadata.frames.frames()).sum();
+    frames.counts().free + metadata
+}
+
 /// Returns the range of a region, if the region is announced.
 pub fn region_range<P: Platform, M: Map>(
     hotplug: &Hotplug<'_, P, M>,

@@ -30,7 +30,8 @@ pub use cpus::Cpus;
 pub use cut::{Cut, Ending, Exchange, Work};
 pub use env::env_number;
 pub use instance::{
-    boot, divide_two_pageblocks, keep_zero_marks, make_words, plug, region_range, start,
+    boot, divide_two_pageblocks, free_or_metadata, keep_zero_marks, make_words, plug, region_range,
+    start,
 };
 pub use memory::Memory;
 pub use progress::blocker_of;

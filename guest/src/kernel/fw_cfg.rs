@@ -17,11 +17,11 @@ const ERROR: u32 = 1;
 const READ: u32 = 2;
 const SELECT: u32 = 8;
 /// The part of a file that is read. QEMU's tables with 32 memory slots have 10 KiB.
-const MAX_BYTES: usize = 64 << 10;
+const MAX_BYTES: u32 = 64 << 10;
 
 static MEMORY: TakeOnce<Memory> = TakeOnce::new(Memory {
     request: Request { control: 0, len: 0, address: 0 },
-    contents: [0; MAX_BYTES],
+    contents: [0; MAX_BYTES as usize],
 });
 
 /// The device.
@@ -33,7 +33,7 @@ pub(crate) struct FwCfg {
 /// The memory to which the device writes.
 struct Memory {
     request: Request,
-    contents: [u8; MAX_BYTES],
+    contents: [u8; MAX_BYTES as usize],
 }
 
 /// A request. The numbers are big-endian.
@@ -69,16 +69,14 @@ impl FwCfg {
     pub(crate) fn read(&mut self, name: &[u8]) -> Result<Option<&[u8]>, FwCfgError> {
         let directory = self.transfer(DIRECTORY, DIRECTORY_BYTES)?;
         let Some(file) = find_file(directory, name) else { return Ok(None) };
-        let len = usize::try_from(file.size).unwrap_or(MAX_BYTES).min(MAX_BYTES);
-        self.transfer(file.key, len).map(Some)
+        self.transfer(file.key, file.size.min(MAX_BYTES)).map(Some)
     }
 
     /// Reads `len` bytes, at most [`MAX_BYTES`]. Those after the end of a file are zeros.
-    fn transfer(&mut self, key: u16, len: usize) -> Result<&[u8], FwCfgError> {
+    fn transfer(&mut self, key: u16, len: u32) -> Result<&[u8], FwCfgError> {
         let Memory { request, contents } = &mut *self.memory;
-        let contents = &mut contents[..len];
+        let contents = &mut contents[..len as usize];
         let phys = |pointer| image::phys(pointer).ok_or(FwCfgError::Transfer(ERROR));
-        let len = u32::try_from(len).unwrap_or(0);
         *request = Request {
             control: (u32::from(key) << 16 | SELECT | READ).to_be(),
             len: len.to_be(),

@@ -17,9 +17,6 @@ const _: () = {
     let supported = Features::all().difference(Features::ORDER_PLATFORM);
     assert!(HOTMEM_BALLOON_FEATURES == supported.bits());
 };
-/// The features by which a device says what memory contains.
-const TRUSTING_FEATURES: Features =
-    Features::DEVICE_INIT_REPORTED.union(Features::DEVICE_INIT_ON_INFLATE);
 
 /// Write `value` to the field `actual` of the configuration space, and then call the step function
 /// again.
@@ -209,7 +206,7 @@ impl hotmem_balloon_options {
     /// Returns the features that the kernel can use.
     pub(super) fn usable(&self) -> Features {
         match self.flags & HOTMEM_TRUST_HOST {
-            0 => Features::all() - TRUSTING_FEATURES,
+            0 => Features::all() - Features::ABOUT_CONTENTS,
             _ => Features::all(),
         }
     }

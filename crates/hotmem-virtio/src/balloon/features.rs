@@ -76,6 +76,10 @@ impl Poison {
 }
 
 impl Features {
+    /// The features by which a device says what memory contains. They are drafts.
+    pub const ABOUT_CONTENTS: Features =
+        Features::DEVICE_INIT_REPORTED.union(Features::DEVICE_INIT_ON_INFLATE);
+
     /// Returns those of these features that a kernel can use whose memory is that of `frames`: the
     /// features by which the device says which memory it has initialised only if the instance
     /// [keeps zero marks](Frames::keep_zero_marks). So a kernel that does not trust its host wants
@@ -84,7 +88,7 @@ impl Features {
     pub fn usable_with<P>(self, frames: &Frames<P>) -> Features {
         match frames.keeps_zero_marks() {
             true => self,
-            false => self - Features::DEVICE_INIT_REPORTED - Features::DEVICE_INIT_ON_INFLATE,
+            false => self - Features::ABOUT_CONTENTS,
         }
     }
 

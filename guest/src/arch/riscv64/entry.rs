@@ -86,6 +86,17 @@ image_start:
     sfence.vma
     .endm
 
+    // Makes an entry of a table point to another table.
+    .macro  set_table from, entry, to
+    lla     t0, \from
+    lla     t1, \to
+    srli    t1, t1, 2
+    ori     t1, t1, {table}
+    li      t2, \entry * 8
+    add     t2, t2, t0
+    sd      t1, (t2)
+    .endm
+
 start_first_hart:
     mv      s0, a0
     mv      s1, a1
@@ -100,29 +111,13 @@ start_first_hart:
 
     // With four levels, the root has two tables, of the direct map and of the image.
     .if     {levels} == 4
-    lla     t0, boot_root
-    lla     t1, direct_l3
-    srli    t1, t1, 2
-    ori     t1, t1, {table}
-    li      t2, {direct_map_root_entry} * 8
-    add     t2, t2, t0
-    sd      t1, (t2)
-    lla     t1, kernel_l3
-    srli    t1, t1, 2
-    ori     t1, t1, {table}
-    li      t2, 511 * 8
-    add     t2, t2, t0
-    sd      t1, (t2)
+    set_table boot_root, {direct_map_root_entry}, direct_l3
+    set_table boot_root, 511, kernel_l3
     .endif
 
     // The image at its link address.
-    lla     s3, kernel_l3
+    set_table kernel_l3, {kernel_entry}, kernel_l2
     lla     t0, kernel_l2
-    srli    t1, t0, 2
-    ori     t1, t1, {table}
-    li      t2, {kernel_entry} * 8
-    add     t2, t2, s3
-    sd      t1, (t2)
     srli    t1, s2, 2
     ori     t1, t1, {image_page}
     ld      t2, 16(s2)                  // the image's size

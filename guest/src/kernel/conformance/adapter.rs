@@ -62,7 +62,8 @@ enum HostState {
 }
 
 impl<'a> Adapter<'a> {
-    /// Makes an adapter. `has_host` says whether somebody on the host carries out what points want. Returns `None` if there is no memory for queues and buffers.
+    /// Makes an adapter. `has_host` says whether somebody on the host carries out what points want. Returns
+    /// `None` if there is no memory for queues and buffers.
     pub(crate) fn new(
         registers: DeviceRegisters,
         space: &'a mut AddressSpace,
