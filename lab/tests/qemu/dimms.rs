@@ -77,6 +77,7 @@ fn sixteen_dimms_come_and_go_in_random_order_beside_a_virtio_mem_device() {
         ..config.with_guest_option("exit", format!("size:{}", last.0))
     });
     let mut random = SmallRng::seed_from_u64(44);
+    let mut blocks = 4;
     for round in 0..rounds {
         let mut present: Vec<(String, u32)> = Vec::new();
         let mut expected: Vec<Dimm> = Vec::new();
@@ -101,7 +102,8 @@ fn sixteen_dimms_come_and_go_in_random_order_beside_a_virtio_mem_device() {
             expected.sort_by_key(|dimm| dimm.slot);
             assert_eq!(list_of_host(&mut machine), expected, "round {round}, step {step}");
             if step % 4 == 0 {
-                let blocks = random.random_range(4..=512);
+                // Another size, because the device announces no request for the size that it has.
+                blocks = 4 + (blocks - 4 + random.random_range(1..509)) % 509;
                 machine.resize(Bytes::mib(2 * blocks)).unwrap();
             }
         }

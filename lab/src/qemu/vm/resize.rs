@@ -93,7 +93,8 @@ impl Vm {
     }
 
     /// Requests `target` of the device and waits until the device has `target` plugged and the
-    /// guest has reported it.
+    /// guest has reported it. `target` must differ from the size that was requested last, because
+    /// the device does not announce an equal one, and the guest reports nothing.
     ///
     /// # Errors
     /// [`Error`]. If the guest has reported why it cannot reach the target, [`Error::Hang`]
