@@ -2,7 +2,7 @@
 //!
 //! | line | command |
 //! |---|---|
-//! | `list` | report the memory of each CXL device |
+//! | `list` | report the memory of each CXL device and NVDIMM |
 //! | `system-ram N [TYPE]` | make memory N RAM, and put it online; TYPE is a value of `hotmem.online` |
 //! | `devdax N [force]` | make memory N device memory again; `force`: take it offline before |
 //! | `touch` | fill memory with patterns, as after memory was plugged |
@@ -14,7 +14,7 @@ use core::fmt;
 /// A command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Command {
-    /// Report the memory of each CXL device.
+    /// Report the memory of each CXL device and NVDIMM.
     List,
     /// Make device memory RAM.
     ToRam {

@@ -6,3 +6,5 @@ pub const MAX_CPUS: usize = 64;
 pub const MAX_DEVICES: usize = 16;
 /// The maximal number of memory slots, each of which can have a DIMM.
 pub const MAX_DIMMS: usize = 32;
+/// The maximal number of memories of devices that commands make RAM.
+pub const MAX_DAX: usize = 8;

@@ -127,6 +127,14 @@ pub enum Namespace {
     SystemRam,
 }
 
+impl Namespace {
+    /// Returns whether commands can make the memory RAM, and a device's memory again, as daxctl does.
+    #[must_use]
+    pub fn is_reconfigurable(self) -> bool {
+        self != Namespace::FsDax
+    }
+}
+
 /// How the memory of CXL devices is used at first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CxlMode {

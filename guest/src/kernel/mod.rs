@@ -11,6 +11,7 @@ mod config_space;
 mod conformance;
 mod contents;
 mod cxl;
+mod dax;
 mod descriptors;
 mod device;
 mod device_error;
@@ -183,9 +184,14 @@ fn boot(boot_info: u64) -> SessionParameters {
     if options.descriptors {
         must("descriptors of RAM", engine.describe_boot_memory());
     }
+    let mut persistent = None;
     if let Some(namespace) = options.nvdimm {
-        let persistent = must("ACPI", firmware.persistent.as_ref());
-        nvdimm::run(namespace, persistent.as_slice(), (clock, options), engine, &mut report);
+        let ranges = must("ACPI", firmware.persistent.as_ref()).as_slice();
+        if namespace.is_reconfigurable() && options.exit == ExitWhen::Command {
+            persistent = Some(ranges);
+        } else {
+            nvdimm::run(namespace, ranges, (clock, options), engine, &mut report);
+        }
     }
     if options.exit == ExitWhen::Nvdimm {
         // SAFETY: no other CPU has been started, so no other CPU uses `FRAMES`.
@@ -235,6 +241,7 @@ fn boot(boot_info: u64) -> SessionParameters {
         boot_memory,
         next_kernel,
         cxl: firmware.cxl(),
+        persistent,
     }
 }
 

@@ -1,5 +1,6 @@
-//! Binds, checks and unbinds all persistent memory, repeatedly.
+//! Binds all persistent memory: once, for commands, or repeatedly, with checks.
 
+use super::dax::{DaxMemories, DaxMemory};
 use super::descriptors::CheckedDescriptors;
 use super::device_memory::{BindError, BindParameters, BoundMemory, check};
 use super::engine::{Engine, online_type};
@@ -29,12 +30,7 @@ pub(super) fn run(
     engine: &mut Engine,
     report: &mut Report<Console>,
 ) {
-    if ranges.is_empty() {
-        give_up("there is no persistent memory");
-    }
-    if let Some(unarmed) = ranges.iter().find(|range| range.is_unarmed) {
-        give_up(format_args!("NVDIMM: {} is not armed, so it must not be written", unarmed.range));
-    }
+    check_usable(ranges);
     WATCHDOG.enter(Step::Nvdimm);
     let mut devices = [None; MAX_RANGES];
     for ((number, persistent), device) in ranges.iter().enumerate().zip(&mut devices) {
@@ -86,6 +82,45 @@ pub(super) fn run(
     }
 }
 
+/// Binds all `ranges` as device memory, which commands may change. The numbers begin with `first`.
+pub(super) fn bind(
+    ranges: &[PersistentRange],
+    first: usize,
+    options: &Options,
+    (engine, dax): (&mut Engine, &mut DaxMemories),
+    report: &mut Report<Console>,
+) {
+    check_usable(ranges);
+    let parameters = BindParameters::wanted(Namespace::DevDax, options);
+    for (number, persistent) in (first..).zip(ranges) {
+        let (region, node) = find(number, persistent, report);
+        let bound = DaxMemory::bind(region, node, parameters, options.seed, engine);
+        must("NVDIMM", bound.and_then(|memory| dax.add(number, memory)));
+    }
+}
+
+/// Ends the run if there is no persistent memory, or if some of it must not be written.
+fn check_usable(ranges: &[PersistentRange]) {
+    if ranges.is_empty() {
+        give_up("there is no persistent memory");
+    }
+    if let Some(unarmed) = ranges.iter().find(|range| range.is_unarmed) {
+        give_up(format_args!("NVDIMM: {} is not armed, so it must not be written", unarmed.range));
+    }
+}
+
+/// Reports persistent memory. Returns the part of it that can be bound, and its node.
+fn find(
+    number: usize,
+    persistent: &PersistentRange,
+    report: &mut Report<Console>,
+) -> (PfnRange, NodeId) {
+    let region = persistent.range.align_inward(PAGEBLOCK_FRAMES as u64);
+    let (addr, size) = (region.start().phys_addr(), region.bytes());
+    report.event(&Event::Nvdimm { device: number, addr, size });
+    (region, NodeId(persistent.domain.unwrap_or(0)))
+}
+
 /// Returns the number of frames that are free or used by the engine itself.
 fn free_and_engine_frames() -> u64 {
     let metadata = FRAMES.metadata().map(|metadata| metadata.frames.frames());
@@ -108,10 +143,7 @@ impl Device {
         engine: &mut Engine,
         report: &mut Report<Console>,
     ) -> Device {
-        let region = persistent.range.align_inward(PAGEBLOCK_FRAMES as u64);
-        let (addr, size) = (region.start().phys_addr(), region.bytes());
-        report.event(&Event::Nvdimm { device: number, addr, size });
-        let node = NodeId(persistent.domain.unwrap_or(0));
+        let (region, node) = find(number, persistent, report);
         let announced = engine.hotplug.announce(Announce { node, ..region.into() });
         Device { number, region, region_id: must("NVDIMM", announced) }
     }

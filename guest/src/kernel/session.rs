@@ -3,6 +3,7 @@
 mod bad_memory;
 mod check;
 mod cxl;
+mod dax;
 mod devices;
 mod dimms;
 mod finish;
@@ -18,6 +19,7 @@ use super::attached_device::AttachedDevice;
 use super::balloon::Balloon;
 use super::command_port::CommandPort;
 use super::cxl::Cxl;
+use super::dax::DaxMemories;
 use super::device::is_driven;
 use super::dimms::Dimms;
 use super::edu::Edu;
@@ -44,6 +46,7 @@ use hotmem_guest::device_tree::PciLines;
 use hotmem_guest::event::CxlEvent;
 use hotmem_guest::late_memory::LateRanges;
 use hotmem_guest::limits::MAX_DEVICES;
+use hotmem_guest::nfit::PersistentRange;
 use hotmem_guest::report::Report;
 use hotmem_guest::virtio_mmio::MmioDevice;
 use hotmem_guest::watchdog::Step;
@@ -77,6 +80,10 @@ pub(crate) struct Session {
     cxl_firmware: Option<CxlFirmware>,
     /// The CXL memory, if the options ask for it.
     cxl: Option<&'static mut Cxl>,
+    /// The persistent memory, if commands may change it.
+    persistent: Option<&'static [PersistentRange]>,
+    /// The memory of devices that commands change.
+    dax: &'static mut DaxMemories,
     /// Where commands come from, if the options say that they end the run.
     commands: Option<CommandPort>,
     devices: &'static mut [Option<AttachedDevice>; MAX_DEVICES],
@@ -131,6 +138,8 @@ pub(crate) struct SessionParameters {
     pub(crate) slots: Option<SlotRegion>,
     /// What the firmware says about CXL.
     pub(crate) cxl: Option<CxlFirmware>,
+    /// The persistent memory, if commands may change it.
+    pub(crate) persistent: Option<&'static [PersistentRange]>,
     /// The places for virtio devices in memory.
     pub(crate) mmio_devices: &'static [MmioDevice],
     /// The memory of the machine that the engine was not told of at boot.
@@ -172,6 +181,8 @@ impl Session {
             buses,
             cxl_firmware: parameters.cxl,
             cxl: None,
+            persistent: parameters.persistent,
+            dax: DaxMemories::take(),
             commands: (options.exit == ExitWhen::Command).then(CommandPort::open).flatten(),
             devices: DEVICES.take(),
             entropy: None,
@@ -214,6 +225,9 @@ impl Session {
         *self.bursts = options.faults.map(Bursts::new);
         if let Some(firmware) = self.cxl_firmware {
             self.attach_cxl(firmware, &found);
+        }
+        if let Some(ranges) = self.persistent {
+            self.attach_persistent_memory(ranges);
         }
         for (function, port) in found.iter() {
             self.attach_pci(function, port);

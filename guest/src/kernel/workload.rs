@@ -13,9 +13,8 @@ use core::fmt;
 use hotmem::geometry::{FRAME_SIZE, PAGEBLOCK_FRAMES};
 use hotmem::{AllocRequest, Bytes, Migration, Pfn, PfnRange};
 use hotmem_guest::cmdline::{Options, Release, Touch};
-use hotmem_guest::cxl::MAX_CXL;
 use hotmem_guest::frame_words::{self, each_frame};
-use hotmem_guest::limits::{MAX_DEVICES, MAX_DIMMS};
+use hotmem_guest::limits::{MAX_DAX, MAX_DEVICES, MAX_DIMMS};
 use hotmem_guest::owned::OwnedFrames;
 use hotmem_guest::pattern;
 use hotmem_guest::to_usize;
@@ -24,15 +23,15 @@ use hotmem_guest::to_usize;
 const SIZES: [u64; 3] = [PAGEBLOCK_FRAMES as u64, 64, 1];
 
 /// The index of boot memory among the regions.
-const BOOT_MEMORY: usize = FIRST_CXL + MAX_CXL;
-/// The index of the first CXL memory.
-const FIRST_CXL: usize = MAX_DEVICES + MAX_DIMMS;
+const BOOT_MEMORY: usize = FIRST_DAX + MAX_DAX;
+/// The index of the first memory of a device that commands make RAM.
+const FIRST_DAX: usize = MAX_DEVICES + MAX_DIMMS;
 
 /// The state of the workload.
 pub(crate) struct Workload {
     owned_frames: OwnedFrames,
     /// The memory that the workload may touch: the region of each device, the memory of each memory
-    /// slot, CXL memory, and as the last element the boot memory.
+    /// slot, memory that commands make RAM, and as the last element the boot memory.
     regions: [PfnRange; BOOT_MEMORY + 1],
     /// The number of frames that the workload may own at present.
     limit: u64,
@@ -95,9 +94,9 @@ impl Workload {
         self.regions[MAX_DEVICES + to_usize(slot.into())] = dimm;
     }
 
-    /// Adds the memory of CXL devices, or removes it if `memory` is empty.
-    pub(crate) fn set_cxl(&mut self, number: usize, memory: PfnRange) {
-        self.regions[FIRST_CXL + number] = memory;
+    /// Adds memory that a command has made RAM, or removes it if `memory` is empty.
+    pub(crate) fn set_dax(&mut self, number: usize, memory: PfnRange) {
+        self.regions[FIRST_DAX + number] = memory;
     }
 
     /// Makes the workload allocate up to `limit` of boot memory and devices' memory. `boot` is the

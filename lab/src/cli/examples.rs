@@ -23,6 +23,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         &[
             "daxctl reconfigure-device --mode=system-ram dax0.0",
             "daxctl reconfigure-device --mode=devdax --force all --system-ram --touch 8M",
+            "daxctl reconfigure-device --mode=system-ram dax0.0 --nvdimm 1G",
         ],
     ),
     ("bench vm", &["bench vm --sizes 4G,64G --runs 3"]),

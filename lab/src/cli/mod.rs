@@ -28,7 +28,7 @@ enum Command {
     Xen(xen::Args),
     /// Add memory to a hosted pseries partition or remove it, as drmgr does
     Drmgr(drmgr::Args),
-    /// List the memory of CXL devices in a guest or reconfigure it, as daxctl does
+    /// List the memory of CXL devices and NVDIMMs in a guest or reconfigure it, as daxctl does
     Daxctl(daxctl::Args),
     /// Run a bench
     #[command(subcommand)]

@@ -1,5 +1,5 @@
-//! `hotmem daxctl`, which lists and reconfigures the memory of CXL devices in a guest, with the words and the
-//! JSON of daxctl.
+//! `hotmem daxctl`, which lists and reconfigures the memory of CXL devices and NVDIMMs in a guest, with the
+//! words and the JSON of daxctl.
 //!
 //! | file | contents |
 //! |---|---|
@@ -21,9 +21,14 @@ use hotmem::Bytes;
 /// Arguments of `hotmem daxctl`: a description of the machine, and the command.
 #[derive(clap::Args)]
 pub struct Args {
-    /// The memory of a CXL device: whole 256M. Repeat it for more devices [default: 256M]
+    /// The memory of a CXL device: whole 256M. Repeat it for more devices [default: 256M, if there is no
+    /// NVDIMM]
     #[arg(long = "device", value_name = "SIZE", value_parser = parse_device, global = true)]
     devices: Vec<Bytes>,
+    /// The memory of an NVDIMM: whole 128M. Repeat it for more NVDIMMs, whose numbers follow those of CXL
+    /// memory
+    #[arg(long = "nvdimm", value_name = "SIZE", value_parser = parse_nvdimm, global = true)]
+    nvdimms: Vec<Bytes>,
     /// The number of devices between which addresses alternate
     #[arg(long, value_name = "N", default_value_t = 1, global = true,
           value_parser = clap::value_parser!(u8).range(1..=8))]
@@ -80,9 +85,18 @@ enum Mode {
 }
 
 fn parse_device(text: &str) -> Result<Bytes, String> {
+    parse_whole(text, 256)
+}
+
+fn parse_nvdimm(text: &str) -> Result<Bytes, String> {
+    parse_whole(text, 128)
+}
+
+/// Reads a size, which must be whole units of `mib` MiB.
+fn parse_whole(text: &str, mib: u64) -> Result<Bytes, String> {
     let size = size::parse(text)?;
-    let is_whole = size.0 > 0 && size.0.is_multiple_of(Bytes::mib(256).0);
-    if is_whole { Ok(size) } else { Err("a device has whole 256M".into()) }
+    let is_whole = size.0 > 0 && size.0.is_multiple_of(Bytes::mib(mib).0);
+    if is_whole { Ok(size) } else { Err(format!("a device has whole {mib}M")) }
 }
 
 /// Boots a guest with the devices, carries out the command and prints the devices.
@@ -118,13 +132,9 @@ pub fn run(args: &Args) -> Result<()> {
 
 impl Args {
     fn start(&self) -> Result<Vm> {
-        let sizes = if self.devices.is_empty() { &[Bytes::mib(256)][..] } else { &self.devices };
         let guests = self.machine.guests(Architecture::X86_64, &[Guest::Hotmem], &[])?;
         let config = guests.config(Guest::Hotmem, Policy::OnlineMovable, Bytes::ZERO)?;
-        let emulator = Emulator::with_cxl().context("CXL needs QEMU 10: `cargo xtask setup`")?;
-        let config = Config { emulator, cxl: Some(Cxl::volatile(sizes)), ..config };
-        let mode = if self.system_ram { "system-ram" } else { "devdax" };
-        let config = config.with_guest_option("cxl", mode).with_guest_option("ways", self.ways);
+        let config = self.with_nvdimms(self.with_cxl(config)?);
         let config = config.with_guest_option("release", "off").with_commands();
         let mut vm = Vm::start(&match self.touch {
             Some(touch) => config.with_touched_memory(touch),
@@ -135,6 +145,26 @@ impl Args {
             vm.wait("memory in use", |event| matches!(event, Event::Touched { .. }).then_some(()))?;
         }
         Ok(vm)
+    }
+
+    fn with_cxl(&self, config: Config) -> Result<Config> {
+        let sizes = match &self.devices[..] {
+            [] if self.nvdimms.is_empty() => &[Bytes::mib(256)][..],
+            [] => return Ok(config),
+            sizes => sizes,
+        };
+        let emulator = Emulator::with_cxl().context("CXL needs QEMU 10: `cargo xtask setup`")?;
+        let config = Config { emulator, cxl: Some(Cxl::volatile(sizes)), ..config };
+        let mode = if self.system_ram { "system-ram" } else { "devdax" };
+        Ok(config.with_guest_option("cxl", mode).with_guest_option("ways", self.ways))
+    }
+
+    fn with_nvdimms(&self, config: Config) -> Config {
+        if self.nvdimms.is_empty() {
+            return config;
+        }
+        let mode = if self.system_ram { "system_ram" } else { "devdax" };
+        Config { nvdimms: self.nvdimms.clone(), ..config.with_guest_option("nvdimm", mode) }
     }
 
     /// Returns the devices that the command lists or changes, and whether sizes have units.

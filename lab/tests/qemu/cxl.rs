@@ -2,13 +2,12 @@
 
 mod dynamic;
 
-use crate::support::{config, wait_for_touched};
+use crate::support::{config, daxctl, wait_for_touched};
 use hotmem::Bytes;
 use hotmem_lab::qemu::{
     Config, Cxl, CxlDevice, CxlKind, CxlMemory, CxlWindow, Dax, Emulator, Error, Event, Vm,
 };
 use serde_json::json;
-use std::process::Command;
 
 /// The unit of windows and devices.
 const UNIT: Bytes = Bytes::mib(256);
@@ -197,14 +196,6 @@ fn malformed_structures_of_the_cedt_are_refused() {
         end(vm);
     }
     std::fs::remove_file(&file).unwrap();
-}
-
-/// Runs `hotmem daxctl`. Returns its standard output, if it succeeds, and its standard error.
-fn daxctl(args: &[&str]) -> (Option<serde_json::Value>, String) {
-    let output =
-        Command::new(env!("CARGO_BIN_EXE_hotmem")).arg("daxctl").args(args).output().unwrap();
-    let json = output.status.success().then(|| serde_json::from_slice(&output.stdout).unwrap());
-    (json, String::from_utf8(output.stderr).unwrap())
 }
 
 #[test]

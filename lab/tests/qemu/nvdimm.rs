@@ -1,9 +1,10 @@
 //! Tests of persistent memory. The guest checks all descriptors and some frames of data, and fails
 //! if one of them is incorrect.
 
-use crate::support::config;
+use crate::support::{config, daxctl};
 use hotmem::Bytes;
 use hotmem_lab::qemu::{Config, Error, Event, Vm};
+use serde_json::json;
 use std::fs;
 
 const SIZE: Bytes = Bytes::gib(1);
@@ -358,4 +359,25 @@ fn memory_of_a_device_that_is_not_armed_is_not_bound() {
     let mut vm = Vm::start(&config).unwrap();
     let error = vm.wait("end", |_| None::<()>).unwrap_err();
     assert!(matches!(&error, Error::BailOut(why) if why.contains("is not armed")), "{error}");
+}
+
+#[test]
+fn an_nvdimm_is_listed_and_reconfigured_as_a_device_of_daxctl() {
+    let (listed, _) = daxctl(&["list", "--nvdimm", "1G", "--nvdimm", "256M"]);
+    let device = |name: &str, size: u64| json!({ "chardev": name, "size": size, "target_node": 0, "align": 2 << 20, "mode": "devdax" });
+    assert_eq!(listed.unwrap(), json!([device("dax0.0", 1 << 30), device("dax1.0", 256 << 20)]));
+    let to_ram = ["reconfigure-device", "--mode=system-ram", "dax0.0", "--nvdimm", "1G"];
+    let (changed, said) = daxctl(&to_ram);
+    let ram = json!([{
+        "chardev": "dax0.0", "size": 1 << 30, "target_node": 0, "align": 2 << 20,
+        "mode": "system-ram", "online_memblocks": 8, "total_memblocks": 8, "movable": true
+    }]);
+    assert_eq!((changed.unwrap(), said.lines().last()), (ram, Some("reconfigured 1 device")));
+    // Some of the memory is in use, and moves to RAM.
+    let in_use = ["--nvdimm", "256M", "--system-ram", "--touch", "24M"];
+    let (none, said) =
+        daxctl(&[&["reconfigure-device", "--mode=devdax", "all"], &in_use[..]].concat());
+    assert!(none.is_none() && said.contains("dax0.0: the memory is online"), "{said}");
+    let forced = [&["reconfigure-device", "--mode=devdax", "all", "--force"], &in_use[..]].concat();
+    assert_eq!(daxctl(&forced).0.unwrap(), json!([device("dax0.0", 256 << 20)]));
 }

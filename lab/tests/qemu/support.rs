@@ -7,6 +7,7 @@ use rand::{RngExt, SeedableRng, rngs::SmallRng};
 use std::{
     ops::{Deref, DerefMut},
     path::PathBuf,
+    process::Command,
     sync::LazyLock,
     thread,
     time::{Duration, Instant},
@@ -173,4 +174,12 @@ pub(crate) fn check_that_overflows_are_reported(config: &Config) {
         let reason = reason_for_giving_up(&config.clone().with_guest_option("overflow", cpu));
         assert!(reason.contains("the stack has overflowed"), "{cpu}: {reason}");
     }
+}
+
+/// Runs `hotmem daxctl`. Returns its standard output, if it succeeds, and its standard error.
+pub(crate) fn daxctl(args: &[&str]) -> (Option<serde_json::Value>, String) {
+    let output =
+        Command::new(env!("CARGO_BIN_EXE_hotmem")).arg("daxctl").args(args).output().unwrap();
+    let json = output.status.success().then(|| serde_json::from_slice(&output.stdout).unwrap());
+    (json, String::from_utf8(output.stderr).unwrap())
 }

@@ -5,7 +5,8 @@ mod outcome;
 
 use super::device::MemoryDevice;
 use super::error::CxlError;
-use crate::arch::{Clock, LAYOUT};
+use crate::arch::Clock;
+use crate::kernel::dax::{DaxError, check_mappable};
 use crate::kernel::engine::{BUDGET, Engine, online_type};
 use crate::kernel::fatal::{give_up, must};
 use crate::kernel::progress::WATCHDOG;
@@ -67,11 +68,10 @@ impl DynamicMemory {
         engine: &mut Engine,
     ) -> Result<Self, CxlError> {
         let range = lender.plan.range();
-        if range.end().phys_addr() > LAYOUT.direct_map.bytes().0 {
-            return Err(CxlError::BeyondDirectMap(range));
-        }
+        check_mappable(range)?;
         let region = lender.device.dynamic.ok_or(CxlError::NoMemory)?;
-        engine.hotplug.announce(Announce { node, ..range.into() })?;
+        let announced = engine.hotplug.announce(Announce { node, ..range.into() });
+        announced.map_err(DaxError::Announce)?;
         let capacity = DynamicCapacity::new(&[region]);
         Ok(DynamicMemory {
             device: number,

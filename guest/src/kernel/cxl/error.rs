@@ -1,9 +1,8 @@
 //! The reasons why a device is not used.
 
-use crate::kernel::device_memory::BindError;
+use crate::kernel::dax::DaxError;
 use crate::kernel::memory::MapError;
 use core::fmt;
-use hotmem::{AnnounceError, PfnRange};
 use hotmem_cxl::command::AnswerError;
 use hotmem_cxl::config::{BlockKind, ConfigError};
 use hotmem_cxl::plan::{PlanError, PlanFailure};
@@ -38,10 +37,7 @@ pub(crate) enum CxlError {
     Plan(PlanError),
     Failure(PlanFailure),
     Map(MapError),
-    /// The memory lies beyond the direct map.
-    BeyondDirectMap(PfnRange),
-    Announce(AnnounceError),
-    Bind(BindError),
+    Memory(DaxError),
 }
 
 /// Implements `From` for the variants of an error that have a reason.
@@ -66,8 +62,7 @@ from_reasons!(
     Plan(PlanError),
     Failure(PlanFailure),
     Map(MapError),
-    Announce(AnnounceError),
-    Bind(BindError)
+    Memory(DaxError)
 );
 
 impl fmt::Display for CxlError {
@@ -93,9 +88,7 @@ impl fmt::Display for CxlError {
             CxlError::Plan(error) => error.fmt(f),
             CxlError::Failure(error) => error.fmt(f),
             CxlError::Map(error) => error.fmt(f),
-            CxlError::BeyondDirectMap(range) => write!(f, "{range} lies beyond the direct map"),
-            CxlError::Announce(error) => error.fmt(f),
-            CxlError::Bind(error) => error.fmt(f),
+            CxlError::Memory(error) => error.fmt(f),
         }
     }
 }

@@ -8,17 +8,16 @@
 //! | `dynamic.rs` | dynamic capacity, which is RAM while a device lends it |
 //! | `dynamic/list.rs` | the device's list of what is accepted |
 //! | `dynamic/outcome.rs` | what happens to extents and to requests |
-//! | `memory.rs` | memory of devices, as device memory or as RAM |
 //! | `registers.rs` | access to registers |
 //! | `error.rs` | why a device is not used |
 
 mod device;
 mod dynamic;
 mod error;
-mod memory;
 mod registers;
 mod topology;
 
+use super::dax::{DaxMemories, DaxMemory};
 use super::device_memory::BindParameters;
 use super::engine::Engine;
 use super::firmware::CxlFirmware;
@@ -38,18 +37,15 @@ use hotmem_guest::cmdline::Options;
 use hotmem_guest::cxl::{MAX_CXL, Members, choose_members};
 use hotmem_guest::event::CxlEvent;
 use hotmem_guest::report::Report;
-pub(crate) use memory::{ChangeError, CxlMemory};
 use topology::Topology;
 use virtio_drivers::transport::pci::bus::{DeviceFunction, DeviceFunctionInfo};
 
 /// The CXL memory of the machine.
 pub(crate) struct Cxl {
     topology: Topology,
-    /// How addresses are routed to each memory.
+    /// How addresses are routed to each memory, by its number among all memory of devices.
     plans: [Option<Plan>; MAX_CXL],
-    /// The memory, by its number.
-    pub(crate) memories: [Option<CxlMemory>; MAX_CXL],
-    /// The dynamic capacity, by the same numbers.
+    /// The dynamic capacity, by the numbers of the memories.
     dynamic: [Option<DynamicMemory>; MAX_CXL],
     buffer: Buffer,
     /// Which devices belong to some memory.
@@ -59,7 +55,6 @@ pub(crate) struct Cxl {
 static CXL: TakeOnce<Cxl> = TakeOnce::new(Cxl {
     topology: Topology::EMPTY,
     plans: [None; MAX_CXL],
-    memories: [const { None }; MAX_CXL],
     dynamic: [const { None }; MAX_CXL],
     buffer: [0; size_of::<Buffer>()],
     used: [false; MAX_CXL],
@@ -77,7 +72,7 @@ impl Cxl {
     pub(crate) fn open(
         firmware: CxlFirmware,
         functions: impl Iterator<Item = DeviceFunction>,
-        (buses, engine): (&mut Buses, &mut Engine),
+        (buses, engine, dax): (&mut Buses, &mut Engine, &mut DaxMemories),
         (clock, options): (&Clock, &Options),
         report: &mut Report<Console>,
     ) -> &'static mut Self {
@@ -99,7 +94,7 @@ impl Cxl {
                 }
             }
         }
-        cxl.bind_all(firmware, (clock, options), engine, report);
+        cxl.bind_all(firmware, (clock, options), (engine, dax), report);
         cxl
     }
 
@@ -120,7 +115,7 @@ impl Cxl {
         &mut self,
         firmware: CxlFirmware,
         (clock, options): (&Clock, &Options),
-        engine: &mut Engine,
+        (engine, dax): (&mut Engine, &mut DaxMemories),
         report: &mut Report<Console>,
     ) {
         for window in firmware.table.platform.windows() {
@@ -135,7 +130,7 @@ impl Cxl {
                 let bound = routed.and_then(|()| {
                     let node = u32::try_from(number).unwrap_or(u32::MAX);
                     let node = NodeId(firmware.next_node.saturating_add(node));
-                    self.bind(number, &members, node, (clock, options), engine)
+                    self.bind(number, &members, node, (clock, options), (engine, dax))
                 });
                 let us = clock.now_us().saturating_sub(start_us);
                 match bound {
@@ -167,7 +162,7 @@ impl Cxl {
         members: &Members,
         node: NodeId,
         (clock, options): (&Clock, &Options),
-        engine: &mut Engine,
+        (engine, dax): (&mut Engine, &mut DaxMemories),
     ) -> Result<(PfnRange, NodeId), CxlError> {
         let plan = self.plans[number].as_ref().ok_or(CxlError::NoWindow)?;
         let range = plan.range();
@@ -176,14 +171,19 @@ impl Cxl {
         if device.dynamic.is_some() {
             let lender = Lender { device, plan, clock, buffer: &mut self.buffer };
             let memory = DynamicMemory::announce(&lender, first, node, options, engine)?;
-            engine.hooks.workload.set_cxl(number, range);
+            engine.hooks.workload.set_dax(number, range);
             self.dynamic[number] = Some(memory);
         } else {
             let parameters = BindParameters::described_in_memory(options);
-            let memory = CxlMemory::bind(range, node, parameters, options.seed, engine)?;
-            self.memories[number] = Some(memory);
+            let memory = DaxMemory::bind(range, node, parameters, options.seed, engine)?;
+            dax.add(number, memory)?;
         }
         Ok((range, node))
+    }
+
+    /// Returns the number of memories, which have the first numbers.
+    pub(crate) fn memory_count(&self) -> usize {
+        self.plans.iter().flatten().count()
     }
 
     /// Handles events of devices with dynamic capacity. `report` is told the number of the memory, and

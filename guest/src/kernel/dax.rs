@@ -1,17 +1,27 @@
-//! Memory of CXL devices, which is device memory or RAM.
+//! Device memory that commands make RAM, and device memory again: that of CXL devices, and persistent
+//! memory.
 
-use super::error::CxlError;
-use crate::arch::LAYOUT;
-use crate::kernel::device_memory::{
-    BindParameters, BoundMemory, Ram, ReconfigureError, Unchanged, check,
+use super::device_memory::{
+    BindError, BindParameters, BoundMemory, Ram, ReconfigureError, Unchanged, check,
 };
-use crate::kernel::engine::Engine;
-use crate::kernel::fatal::must;
+use super::engine::Engine;
+use super::fatal::must;
+use super::take_once::TakeOnce;
+use crate::arch::LAYOUT;
 use core::fmt;
-use hotmem::{Announce, NodeId, OnlineType, PfnRange};
+use hotmem::{Announce, AnnounceError, NodeId, OnlineType, PfnRange};
+use hotmem_guest::limits::MAX_DAX;
+
+static MEMORIES: TakeOnce<DaxMemories> =
+    TakeOnce::new(DaxMemories { memories: [const { None }; MAX_DAX] });
+
+/// All such memory, by the numbers that events and commands use.
+pub(crate) struct DaxMemories {
+    memories: [Option<DaxMemory>; MAX_DAX],
+}
 
 /// Memory of one device, or of several whose addresses alternate.
-pub(crate) struct CxlMemory {
+pub(crate) struct DaxMemory {
     pub(crate) range: PfnRange,
     pub(crate) node: NodeId,
     seed: u64,
@@ -22,6 +32,18 @@ pub(crate) struct CxlMemory {
 enum Mode {
     Device(BoundMemory),
     Ram(Ram),
+}
+
+/// The reason why memory of a device is not used.
+pub(crate) enum DaxError {
+    /// All numbers are in use.
+    TooMany,
+    /// The memory lies beyond the direct map.
+    BeyondDirectMap(PfnRange),
+    /// The engine refuses to hear of the memory.
+    Announce(AnnounceError),
+    /// The memory was not bound.
+    Bind(BindError),
 }
 
 /// The reason why memory was not changed.
@@ -38,37 +60,56 @@ pub(crate) enum ChangeError {
     Reconfigure(ReconfigureError),
 }
 
-impl CxlMemory {
-    /// Announces memory that addresses are routed to as memory of `node`, and binds it as device memory.
+impl DaxMemories {
+    /// Takes the only list, which is empty.
+    pub(crate) fn take() -> &'static mut Self {
+        MEMORIES.take()
+    }
+
+    /// Adds memory with this number.
+    pub(crate) fn add(&mut self, number: usize, memory: DaxMemory) -> Result<(), DaxError> {
+        let place = self.memories.get_mut(number).ok_or(DaxError::TooMany)?;
+        *place = Some(memory);
+        Ok(())
+    }
+
+    /// Returns the memory with this number.
+    pub(crate) fn get(&mut self, number: usize) -> Result<&mut DaxMemory, ChangeError> {
+        let memory = self.memories.get_mut(number).and_then(Option::as_mut);
+        memory.ok_or(ChangeError::NoMemory)
+    }
+}
+
+impl DaxMemory {
+    /// Announces memory at addresses that reach it as memory of `node`, and binds it as device memory.
     #[inline(never)]
-    pub(super) fn bind(
+    pub(crate) fn bind(
         range: PfnRange,
         node: NodeId,
         parameters: BindParameters,
         seed: u64,
         engine: &mut Engine,
-    ) -> Result<Self, CxlError> {
-        if range.end().phys_addr() > LAYOUT.direct_map.bytes().0 {
-            return Err(CxlError::BeyondDirectMap(range));
-        }
-        let region = engine.hotplug.announce(Announce { node, ..range.into() })?;
+    ) -> Result<Self, DaxError> {
+        check_mappable(range)?;
+        let announced = engine.hotplug.announce(Announce { node, ..range.into() });
+        let region = announced.map_err(DaxError::Announce)?;
         let bound =
             BoundMemory::bind(engine, range, parameters).and_then(|bound| match bound.describe() {
                 Ok(_) => Ok(bound),
                 Err(error) => {
-                    must("CXL", bound.unbind(engine));
+                    must("device memory", bound.unbind(engine));
                     Err(error)
                 }
             });
         match bound {
             Ok(bound) => {
                 check::write_data(&bound, seed);
-                Ok(CxlMemory { range, node, seed, mode: Some(Mode::Device(bound)) })
+                Ok(DaxMemory { range, node, seed, mode: Some(Mode::Device(bound)) })
             }
             Err(error) => {
                 // Nothing of the memory is present, so withdrawing it cannot fail.
-                must("CXL", engine.hotplug.withdraw(region));
-                Err(error.into())
+                must("device memory", engine.hotplug.withdraw(region));
+                Err(DaxError::Bind(error))
             }
         }
     }
@@ -85,8 +126,8 @@ impl CxlMemory {
     /// checked. Ends the run if one is wrong.
     pub(crate) fn check(&self) -> (u64, u64) {
         let Some(Mode::Device(bound)) = &self.mode else { return (0, 0) };
-        let descriptors = must("CXL", check::descriptors(bound, false));
-        (descriptors, must("CXL", check::data(bound, self.seed)))
+        let descriptors = must("device memory", check::descriptors(bound, false));
+        (descriptors, must("device memory", check::data(bound, self.seed)))
     }
 
     /// Makes the memory RAM, and puts it online.
@@ -123,7 +164,7 @@ impl CxlMemory {
         match self.mode.take() {
             Some(Mode::Ram(ram)) if force || ram.kind() == OnlineType::Offline => {
                 let changed = ram.into_device(engine).map(|bound| {
-                    must("CXL", bound.describe());
+                    must("device memory", bound.describe());
                     Mode::Device(bound)
                 });
                 self.finish(changed.map_err(|Unchanged { memory, why }| (Mode::Ram(memory), why)))
@@ -153,6 +194,25 @@ impl CxlMemory {
         };
         self.mode = Some(mode);
         result
+    }
+}
+
+/// Checks that the direct map can map all of a range.
+pub(crate) fn check_mappable(range: PfnRange) -> Result<(), DaxError> {
+    if range.end().phys_addr() > LAYOUT.direct_map.bytes().0 {
+        return Err(DaxError::BeyondDirectMap(range));
+    }
+    Ok(())
+}
+
+impl fmt::Display for DaxError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DaxError::TooMany => write!(f, "there is more memory than {MAX_DAX} numbers"),
+            DaxError::BeyondDirectMap(range) => write!(f, "{range} lies beyond the direct map"),
+            DaxError::Announce(error) => error.fmt(f),
+            DaxError::Bind(error) => error.fmt(f),
+        }
     }
 }
 
