@@ -5,6 +5,9 @@
 //! QEMU has deleted the last one. Instructions are those of the guest that handle an insertion, without the
 //! interrupt: in Linux, those of the function `acpi_device_hotplug`.
 
+#[cfg(feature = "report")]
+pub(crate) mod section;
+
 use super::measure::Measure;
 use super::record::{self, Metric, Record, Sample};
 use super::results;

@@ -3,8 +3,8 @@
 mod callgrind;
 mod compare;
 pub(crate) mod contiguity;
-mod cxl;
-mod dimms;
+pub(crate) mod cxl;
+pub(crate) mod dimms;
 pub(crate) mod dlpar;
 pub(crate) mod fragmentation;
 pub mod frames;

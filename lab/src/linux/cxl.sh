@@ -11,8 +11,13 @@ for word in $cmdline; do
     esac
 done
 
-# With `offline`, daxctl puts the memory online itself.
-echo "$online" > /sys/devices/system/memory/auto_online_blocks || fail "no policy $online"
+# Puts memory online by a policy when it is added. $1: the policy
+set_policy() {
+    echo "$1" > /sys/devices/system/memory/auto_online_blocks || fail "no policy $1"
+}
+
+# When the kernel finds the region, it adds the memory as RAM, which is not measured.
+set_policy offline
 for module in /modules/*; do
     insmod "$module" 2> /dev/null || fail "insmod $module"
 done
@@ -47,7 +52,6 @@ echo 1 > "$region/commit" || fail "the decoders do not commit"
 echo "$region" > /sys/bus/cxl/drivers/cxl_region/bind || fail "$region is not bound"
 wait_for '[ -e /sys/bus/dax/devices/dax0.0/driver ]' "DAX device"
 
-# The kernel may have made the memory RAM already when it found the region.
 case $(readlink /sys/bus/dax/devices/dax0.0/driver) in
     */kmem) daxctl reconfigure-device --force --mode=devdax dax0.0 > /said 2>&1 || fail "daxctl: $(cat /said)" ;;
 esac
@@ -74,6 +78,8 @@ reconfigure() {
     echo "{\"event\":\"reconfigured\",\"device\":0,\"mode\":\"$mode\",\"online\":$((total * 1024)),\"free\":$((free * 1024)),\"us\":$(($2 - $1))}"
 }
 
+# With `offline`, daxctl puts the memory online itself.
+set_policy "$online"
 round=0
 while [ $((round += 1)) -le "$rounds" ]; do
     reconfigure system-ram system_ram

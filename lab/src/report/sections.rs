@@ -7,6 +7,8 @@ pub(super) use crate::bench::section::{Cases, Plot, Requirement, Row, Section, S
 pub(super) const SECTIONS: &[Section] = &[
     bench::vm::section::SECTION,
     bench::contiguity::section::SECTION,
+    bench::dimms::section::SECTION,
+    bench::cxl::section::SECTION,
     bench::memmap::section::SECTION,
     bench::dlpar::section::SECTION,
     bench::reporting::section::SECTION,
