@@ -23,7 +23,7 @@ fn batches_race() {
 
 #[test]
 fn a_batch_races_with_frees() {
-    model(|| {
+    large_model(|| {
         let instance = Instance::new(1);
         let [a, b, c] = instance.alloc_singles();
         let other_thread = instance.spawn_on(1, |instance| instance.free_many([a, b]));
@@ -38,7 +38,7 @@ fn a_batch_races_with_frees() {
 
 #[test]
 fn a_batch_races_with_a_free_in_flight() {
-    model(|| {
+    large_model(|| {
         let instance = Instance::new(1);
         let [held] = instance.alloc_singles();
         let other_thread = instance.spawn_on(1, |instance| instance.free(held));

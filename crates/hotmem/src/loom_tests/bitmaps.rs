@@ -25,7 +25,7 @@ fn race_two_first_divisions(instance: fn() -> Arc<Instance>) {
 
 #[test]
 fn a_first_division_races_with_a_first_whole_allocation() {
-    model(|| {
+    large_model(|| {
         let instance = Instance::without_bitmaps(2);
         instance.race_allocations(ONE_FRAME, 1, ONE_BLOCK);
         instance.check();

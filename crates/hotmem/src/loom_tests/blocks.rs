@@ -2,7 +2,7 @@
 //! exact places.
 
 use super::instance::{BLOCK, Held, ONE_BLOCK, ONE_FRAME, SECTION, range};
-use super::{Instance, model};
+use super::{Instance, large_model, model};
 use crate::frames::{AllocError, AllocRequest};
 
 #[test]
@@ -42,7 +42,7 @@ fn whole_frees_race() {
 
 #[test]
 fn whole_frees_beside_a_free_pageblock_race() {
-    model(|| {
+    large_model(|| {
         let instance = Instance::new(1);
         let [a, b] = [instance.alloc(ONE_BLOCK), instance.alloc(ONE_BLOCK)];
         let other_thread = instance.spawn_on(1, |instance| {
@@ -58,7 +58,7 @@ fn whole_frees_beside_a_free_pageblock_race() {
 
 #[test]
 fn whole_free_races_with_a_whole_allocation() {
-    model(|| {
+    large_model(|| {
         let instance = Instance::new(1);
         let [a, b] = [instance.alloc(ONE_BLOCK), instance.alloc(ONE_BLOCK)];
         let other_thread = instance.spawn_on(1, |instance| instance.free(a));
@@ -85,7 +85,7 @@ fn a_pageblock_is_freed_beside_a_free_one() {
 
 #[test]
 fn pairs_of_a_whole_allocation_and_its_free_race() {
-    model(|| {
+    large_model(|| {
         let instance = Instance::new(1);
         let block = instance.alloc(ONE_BLOCK);
         let other_thread = instance.spawn_on(1, |instance| {
@@ -102,7 +102,7 @@ fn pairs_of_a_whole_allocation_and_its_free_race() {
 
 #[test]
 fn a_claim_over_two_sections_is_undone() {
-    model(|| {
+    large_model(|| {
         let instance = Instance::new(2);
         let other_thread = instance.spawn_on(1, |instance| instance.try_alloc(ONE_FRAME));
         let main_held = instance.try_alloc(AllocRequest::frames(2 * SECTION));
@@ -116,7 +116,7 @@ fn a_claim_over_two_sections_is_undone() {
 
 #[test]
 fn claims_over_two_sections_race() {
-    model(|| {
+    large_model(|| {
         let instance = Instance::new(2);
         let request = AllocRequest::frames(SECTION + BLOCK);
         let other_thread = instance.spawn_on(1, move |instance| instance.try_alloc(request).ok());
@@ -131,7 +131,7 @@ fn claims_over_two_sections_race() {
 
 #[test]
 fn the_unused_tail_of_a_run_is_freed() {
-    model(|| {
+    large_model(|| {
         let instance = Instance::new(1);
         let other_thread = instance.spawn_on(1, |instance| instance.try_alloc(ONE_FRAME));
         let main_held = instance.try_alloc(AllocRequest::frames(BLOCK + 1));
@@ -165,7 +165,7 @@ fn exact_request(pfn: u64, frames: u64) -> AllocRequest {
 
 #[test]
 fn an_exact_place_races_with_an_allocation() {
-    model(|| {
+    large_model(|| {
         let instance = Instance::new(1);
         let other_thread = instance.spawn_on(1, |instance| instance.alloc(ONE_FRAME));
         let main_held = instance.try_alloc(exact_request(0, 2));
@@ -199,7 +199,7 @@ fn an_exact_place_in_a_divided_pageblock_races_with_an_allocation() {
 
 #[test]
 fn exact_places_race() {
-    model(|| {
+    large_model(|| {
         let instance = Instance::new(1);
         let request = exact_request(0, BLOCK + 2);
         let other_thread = instance.spawn_on(1, move |instance| instance.try_alloc(request).ok());

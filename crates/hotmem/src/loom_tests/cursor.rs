@@ -2,7 +2,7 @@
 //! of memory that goes offline.
 
 use super::instance::{BLOCK, Held, ONE_FRAME, range};
-use super::{Instance, model};
+use super::{Instance, large_model, model};
 use crate::frames::AllocError;
 use std::sync::Arc;
 
@@ -64,7 +64,7 @@ fn an_allocation_moves_a_cursor_while_a_frame_of_its_word_is_freed() {
 
 #[test]
 fn a_search_races_with_the_clearing_of_a_cursor() {
-    model(|| {
+    large_model(|| {
         let (instance, [a, b, c, d], second) = full_instance();
         instance.free(a);
         let other_thread = instance.spawn_on(1, |instance| instance.try_alloc(ONE_FRAME));
@@ -100,7 +100,7 @@ fn another_cpu_takes_a_frame_of_the_word_at_a_cursor() {
 
 #[test]
 fn a_free_sets_a_cursor_while_its_pageblock_goes_offline() {
-    model(|| {
+    large_model(|| {
         let instance = Instance::new(1);
         let frames = instance.alloc_singles();
         // CPU 1 has counted a hiding step before, so its free moves its cursor.

@@ -2,7 +2,7 @@
 //! an interrupt handler that interrupts it.
 
 use super::instance::{BLOCK, ONE_BLOCK, ONE_FRAME, range};
-use super::{Instance, large_model, model, model_preemptions};
+use super::{Instance, Preemptions, check_model, large_model, model, model_preemptions};
 use crate::frames::{AllocRequest, NodeChoice};
 use crate::words::{NodeId, Zone};
 use std::vec::Vec;
@@ -46,7 +46,7 @@ fn two_frees_each_make_their_pageblock_the_hint() {
 
 #[test]
 fn a_frame_of_an_exhausted_pageblock_is_freed() {
-    model(|| {
+    large_model(|| {
         let instance = Instance::new(1);
         let block = instance.alloc(ONE_BLOCK);
         let [a, b, c, d] = instance.alloc_singles();
@@ -61,18 +61,18 @@ fn a_frame_of_an_exhausted_pageblock_is_freed() {
 
 #[test]
 fn two_threads_replace_the_same_hint() {
-    model(|| {
+    large_model(|| {
         let instance = Instance::new(2);
         instance.race_allocations(ONE_FRAME, 0, ONE_FRAME);
         instance.check_empty();
     });
 }
 
-/// A search that starts again reads many old values, so a model of two preemptions would take ten
-/// minutes.
+/// A search that starts again reads many old values, so a model of one preemption takes half a
+/// minute, and one of two would take ten.
 #[test]
 fn an_old_hint_leads_to_a_pageblock_that_is_divided_again() {
-    model_preemptions(1, || {
+    check_model(Preemptions { usual: 0, deep: 2 }, || {
         let instance = Instance::new(1);
         let block = instance.alloc(ONE_BLOCK.at(range(BLOCK, 1).start()));
         let [a] = instance.run_as(1, Instance::alloc_singles);
@@ -104,7 +104,7 @@ fn two_threads_replace_the_same_hint_of_a_section() {
 
 #[test]
 fn a_pageblock_of_an_exhausted_section_is_freed() {
-    model(|| {
+    large_model(|| {
         let instance = Instance::new(2);
         let held: [_; 3] = std::array::from_fn(|_| instance.alloc(ONE_BLOCK));
         let [a, b, c] = held;
@@ -141,7 +141,7 @@ fn the_last_frame_of_a_hint_is_freed_while_the_hint_is_replaced() {
 
 #[test]
 fn the_last_run_of_a_hint_is_freed_while_the_hint_is_replaced() {
-    model(|| {
+    large_model(|| {
         let instance = Instance::new(1);
         let run = instance.alloc(TWO_FRAMES);
         // Pageblock 0 is CPU 0's hint for runs, and all its frames except those of `run` are free.
@@ -194,7 +194,7 @@ fn a_whole_allocation_takes_a_pageblock_for_runs_during_its_last_free() {
 
 #[test]
 fn a_whole_allocation_takes_a_free_pageblock_that_stays_divided() {
-    model(|| {
+    large_model(|| {
         let instance = Instance::new(1);
         let rest = instance.alloc(ONE_BLOCK.at(range(BLOCK, 1).start()));
         // The pageblock is wholly free, and stays divided because it is CPU 0's hint.
@@ -244,7 +244,7 @@ fn two_threads_with_one_cpu_number_set_section_hints() {
 
 #[test]
 fn two_cpus_get_different_section_hints() {
-    model(|| {
+    large_model(|| {
         let instance = Instance::new(3);
         // The section that is CPU 0's hint has no free pageblock, so both CPUs search.
         let held = [instance.alloc(ONE_BLOCK), instance.alloc(ONE_BLOCK)];

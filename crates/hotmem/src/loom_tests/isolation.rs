@@ -56,7 +56,7 @@ fn isolate_during<const N: usize>(
 
 #[test]
 fn isolation_races_with_a_split() {
-    model(|| {
+    large_model(|| {
         let instance = Instance::new(1);
         let other_thread = instance.spawn_on(1, isolate_and_release);
         let main_held = instance.alloc(ONE_FRAME);

@@ -53,7 +53,7 @@ fn model(scenario: impl Fn() + Sync + Send + 'static) {
 }
 
 /// Checks `scenario` in every interleaving of up to 1 preemption, or 3 if `HOTMEM_DEEP` is set. For
-/// scenarios that would take longer than five seconds in [`model`]. Their mutants must fail with 1
+/// scenarios that would take longer than two seconds in [`model`]. Their mutants must fail with 1
 /// preemption.
 fn large_model(scenario: impl Fn() + Sync + Send + 'static) {
     check_model(Preemptions { usual: 1, deep: 3 }, scenario);

@@ -36,7 +36,7 @@ pub(super) fn check_quarantined(instance: &Instance, frame: u64) {
 
 #[test]
 fn poison_races_with_an_allocation() {
-    model(|| {
+    large_model(|| {
         let instance = Instance::new(1);
         let second_block = instance.alloc(ONE_BLOCK.at(range(BLOCK, 1).start()));
         let [a] = instance.alloc_singles();
@@ -70,7 +70,7 @@ fn poison_races_with_the_free_of_its_frame() {
 
 #[test]
 fn poison_races_with_the_last_free() {
-    model(|| {
+    large_model(|| {
         let instance = Instance::new(1);
         let [a] = instance.alloc_singles();
         let other_thread = instance.spawn_on(1, |instance| instance.free(a));
@@ -82,7 +82,7 @@ fn poison_races_with_the_last_free() {
 
 #[test]
 fn poison_races_with_a_whole_free() {
-    model(|| {
+    large_model(|| {
         let instance = Instance::new(1);
         let whole = instance.alloc(ONE_BLOCK);
         let start = whole.range().start().number();
@@ -133,7 +133,7 @@ fn a_second_poison_races_with_the_free_of_its_frame() {
 
 #[test]
 fn poison_races_with_a_free_and_an_allocation() {
-    model(|| {
+    large_model(|| {
         let instance = Instance::new(1);
         let second_block = instance.alloc(ONE_BLOCK.at(range(BLOCK, 1).start()));
         let [a, b, c] = instance.alloc_singles();

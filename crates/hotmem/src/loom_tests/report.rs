@@ -150,7 +150,7 @@ fn a_report_races_with_an_allocation_of_a_pageblock() {
 
 #[test]
 fn going_to_sleep_races_with_freeing_a_pageblock() {
-    model(|| {
+    large_model(|| {
         let instance = Instance::with_reporter(1);
         let held = instance.alloc(ONE_BLOCK);
         let mut reporter = reporter(&instance);
@@ -207,7 +207,7 @@ fn starting_the_reporter_races_with_freeing_a_pageblock() {
 
 #[test]
 fn a_failed_report_races_with_an_allocation() {
-    model(|| {
+    large_model(|| {
         let instance = Instance::with_reporter(1);
         let second_block = instance.alloc_second_block();
         let mut reporter = reporter(&instance);
@@ -297,7 +297,7 @@ fn a_report_races_with_going_offline_and_online() {
 
 #[test]
 fn two_cpus_allocate_reported_memory() {
-    model(|| {
+    large_model(|| {
         let instance = Instance::with_reporter(1);
         let mut reporter = reporter(&instance);
         report_until_idle(&instance, &mut reporter);

@@ -47,7 +47,7 @@ fn allocations_race_in_one_word() {
 
 #[test]
 fn last_frees_race() {
-    model(|| {
+    large_model(|| {
         let instance = Instance::new(1);
         let [a, b, c, d, e] = instance.alloc_singles();
         instance.free(a);
@@ -120,7 +120,7 @@ fn last_free_races_with_a_small_allocation() {
 
 #[test]
 fn coalescing_races_with_a_claim() {
-    model(|| {
+    large_model(|| {
         let instance = Instance::new(1);
         let [a, b] = [instance.alloc(AllocRequest::frames(BLOCK)), instance.alloc(ONE_FRAME)];
         let other_thread = instance.spawn_on(1, |instance| instance.free(b));
@@ -135,7 +135,7 @@ fn coalescing_races_with_a_claim() {
 
 #[test]
 fn coalescing_races_with_an_allocation_in_the_same_pageblock() {
-    model(|| {
+    large_model(|| {
         let instance = Instance::new(1);
         let [a, b, c, d, e] = instance.alloc_singles();
         // Pageblock 0 is no hint. Its bit in `partial` is set, and `a` is its only frame in use.
@@ -171,7 +171,7 @@ fn a_hold_that_is_given_up_races_with_an_allocation() {
 
 #[test]
 fn a_hold_that_is_given_up_races_with_an_allocation_and_its_free() {
-    check_model(Preemptions { usual: 2, deep: 4 }, || {
+    check_model(Preemptions { usual: 1, deep: 4 }, || {
         let instance = Instance::new(1);
         let [a, b, c, d, e] = instance.alloc_singles();
         let last = ONE_FRAME.at(d.range().start());
@@ -212,7 +212,7 @@ fn a_free_races_with_a_search_that_takes_the_pageblock_out_of_partial() {
 
 #[test]
 fn divisions_race() {
-    model(|| {
+    large_model(|| {
         let instance = Instance::new(1);
         instance.race_allocations(ONE_FRAME, 1, ONE_FRAME);
         instance.check_empty();
