@@ -39,7 +39,7 @@ use machine::Machine;
 /// The numbers of operations, without and with `HOTMEM_DEEP`.
 const OPERATIONS: [u64; 2] = match (cfg!(miri), cfg!(hotmem_geometry = "small")) {
     (true, _) => [40, 800],
-    (_, true) => [300_000, 20_000_000],
+    (_, true) => [100_000, 20_000_000],
     (_, false) => [5_000, 100_000],
 };
 /// The number of operations on a machine before a new one with another memory map and another
