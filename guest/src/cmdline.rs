@@ -258,6 +258,8 @@ impl Options {
                     None if value == "nvdimm" => ExitWhen::Nvdimm,
                     Some(("resizes", count)) => ExitWhen::Resizes(count.parse().ok()?),
                     Some(("size", size)) => ExitWhen::Size(parse_size(size)?),
+                    Some(("inflations", count)) => ExitWhen::Inflations(count.parse().ok()?),
+                    Some(("reported", size)) => ExitWhen::Reported(parse_size(size)?),
                     _ => return None,
                 };
             }

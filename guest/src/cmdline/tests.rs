@@ -92,6 +92,9 @@ fn every_key_is_read() {
     assert_eq!(parse("hotmem.exit=boot hotmem.exit=never").unwrap().exit, ExitWhen::Never);
     let exit = parse("hotmem.exit=size:64G").unwrap().exit;
     assert_eq!(exit, ExitWhen::Size(Bytes::gib(64)));
+    assert_eq!(parse("hotmem.exit=inflations:2").unwrap().exit, ExitWhen::Inflations(2));
+    let exit = parse("hotmem.exit=reported:64M").unwrap().exit;
+    assert_eq!(exit, ExitWhen::Reported(Bytes::mib(64)));
 }
 
 #[test]
@@ -118,6 +121,8 @@ fn unknown_keys_and_bad_values_are_reported() {
         "hotmem.descriptors=32",
         "hotmem.exit=resizes",
         "hotmem.exit=size:",
+        "hotmem.exit=inflations",
+        "hotmem.exit=reported:-1",
         "hotmem.seed=-1",
         "hotmem.release=yes",
         "hotmem.faults=128M:2:5",

@@ -162,6 +162,10 @@ pub enum ExitWhen {
     Resizes(u32),
     /// When this size is requested and plugged.
     Size(Bytes),
+    /// After the balloon has reached this many sizes that the host requested.
+    Inflations(u32),
+    /// When this much free memory has been reported to the host.
+    Reported(Bytes),
     /// When persistent memory has been bound as often as requested.
     Nvdimm,
     /// When the program that started the machine sends the command `end`. The kernel takes commands

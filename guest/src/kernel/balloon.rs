@@ -242,6 +242,18 @@ impl Balloon {
         self.is_reached && self.driver().target() == self.target_frames
     }
 
+    /// Returns whether the device takes reports of free memory.
+    pub(crate) fn takes_reports(&self) -> bool {
+        self.driver().features().contains(Features::PAGE_REPORTING)
+    }
+
+    /// Returns how much memory was reported in requests that the device has answered, and the number
+    /// of the requests.
+    pub(crate) fn answered_reports(&self) -> (Bytes, u64) {
+        let counters = self.driver().counters();
+        (bytes_of(counters.reported_frames), counters.reports)
+    }
+
     fn driver(&self) -> &Driver {
         self.device.driver()
     }

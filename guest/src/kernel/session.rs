@@ -95,6 +95,10 @@ pub(crate) struct Session {
     /// was not checked since.
     unchecked_balloon_size: Option<Bytes>,
     balloon: &'static mut Option<Balloon>,
+    /// The size of the balloon when it last reached the size that the host requested.
+    balloon_size: Bytes,
+    /// The number of sizes that the balloon has reached.
+    inflations: u32,
     /// When the balloon's driver last had something to do.
     balloon_busy_us: u64,
     /// Where devices send messages; `None` if messages are not possible.
@@ -190,6 +194,8 @@ impl Session {
             edu_port: None,
             unchecked_balloon_size: None,
             balloon: BALLOON.take(),
+            balloon_size: Bytes::ZERO,
+            inflations: 0,
             balloon_busy_us: 0,
             message_target,
             engine,
@@ -246,6 +252,7 @@ impl Session {
         if options.dma != Bytes::ZERO && self.pinned_ranges.is_none() {
             give_up("there is no edu device");
         }
+        self.check_balloon_is_usable();
         if options.work_at == WorkAt::Boot {
             self.begin_work();
         }

@@ -3,7 +3,7 @@
 use crate::support::{config, wait_for};
 use hotmem::Bytes;
 use hotmem_lab::{
-    qemu::{Balloon, Config, Event, Vm},
+    qemu::{Balloon, Config, Event, Report, Vm},
     resident,
 };
 use std::{thread, time::Duration};
@@ -230,6 +230,29 @@ fn the_balloon_inflates_and_deflates_and_leaves_a_minimum_of_free_memory() {
     vm.resize(Bytes::ZERO).unwrap();
     vm.request(Bytes::mib(2)).unwrap();
     vm.finish().unwrap();
+}
+
+#[test]
+fn a_run_passes_after_the_balloon_has_reached_the_sizes_that_it_waits_for() {
+    let config = config(Bytes::ZERO).with_guest_option("exit", "inflations:2");
+    let (boot_memory, balloon) = (Bytes::mib(256), Balloon::Plain);
+    let mut vm = Vm::start(&Config { boot_memory, balloon, ..config }).unwrap();
+    vm.wait("balloon", reports_queue).unwrap();
+    for (mib, number, change) in [(192, 2, "inflate"), (256, 3, "deflate")] {
+        vm.monitor_line(&format!("balloon {mib}")).unwrap();
+        vm.wait("balloon", inflated).unwrap();
+        let point = Report::Passed(format!("{number} - {change} 64MiB"));
+        assert_eq!(vm.next_report("point").unwrap(), point);
+    }
+    vm.finish().unwrap();
+}
+
+#[test]
+fn a_run_that_waits_for_reports_ends_if_the_device_takes_none() {
+    let config = config(Bytes::ZERO).with_guest_option("exit", "reported:2M");
+    let mut vm = Vm::start(&Config { balloon: Balloon::Plain, ..config }).unwrap();
+    let error = vm.wait("end", |_| None::<()>).unwrap_err().to_string();
+    assert!(error.contains("there is no balloon that takes reports of free memory"), "{error}");
 }
 
 /// The guest moves and checks each frame that it has touched, so the unplug takes much longer than

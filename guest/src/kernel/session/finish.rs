@@ -36,6 +36,11 @@ impl Session {
                 self.resizes >= count && is_at_rest
             }
             ExitWhen::Size(size) => is_reached && total == size,
+            ExitWhen::Inflations(count) => self.inflations >= count,
+            ExitWhen::Reported(size) => {
+                let answered = self.balloon.as_ref().map(Balloon::answered_reports);
+                answered.is_some_and(|(bytes, _)| bytes >= size)
+            }
             ExitWhen::Command => self.commands.as_ref().is_some_and(|port| port.has_ended),
             ExitWhen::Never => false,
         }
@@ -85,6 +90,7 @@ impl Session {
         if self.touched_memory != Bytes::ZERO {
             self.report.ok(format_args!("touched {}, all found as written", self.touched_memory));
         }
+        self.report_answered_reports();
         // SAFETY: the other CPUs neither allocate nor free frames any more.
         match unsafe { FRAMES.validate() } {
             Ok(_) => self.report.ok("validate"),

@@ -2,11 +2,11 @@
 //! the guest.
 
 use super::Session;
-use crate::kernel::balloon::BalloonMemory;
-use crate::kernel::fatal::must;
+use crate::kernel::balloon::{Balloon, BalloonMemory};
+use crate::kernel::fatal::{give_up, must};
 use core::time::Duration;
 use hotmem::Bytes;
-use hotmem_guest::cmdline::WorkAt;
+use hotmem_guest::cmdline::{ExitWhen, WorkAt};
 use hotmem_guest::event::Event;
 use hotmem_virtio::balloon;
 
@@ -62,9 +62,10 @@ impl Session {
         }
         if let Some(event) = balloon.next_event(progress == balloon::Progress::Idle) {
             self.report.event(&event);
-            if let Event::Inflated { held, .. } = event {
-                self.unchecked_balloon_size = Some(held);
-            }
+            let reached_size = match event {
+                Event::Inflated { held, .. } => Some(held),
+                _ => None,
+            };
             let most_is_hinted = self
                 .unused_boot_memory
                 .is_some_and(|boot| memory.hinted_frames() > boot.frames() / 2);
@@ -73,11 +74,46 @@ impl Session {
                 Event::Reported { .. } if most_is_hinted => Some(WorkAt::Hinted),
                 _ => None,
             };
+            if let Some(size) = reached_size {
+                self.report_balloon_size(size);
+            }
             if moment == Some(self.options.work_at) {
                 self.begin_work();
             }
         }
         progress
+    }
+
+    /// Reports that the balloon has reached the size that the host requests.
+    fn report_balloon_size(&mut self, size: Bytes) {
+        self.unchecked_balloon_size = Some(size);
+        self.inflations += 1;
+        let before = core::mem::replace(&mut self.balloon_size, size);
+        if size >= before {
+            self.report.ok(format_args!("inflate {}", size - before));
+        } else {
+            self.report.ok(format_args!("deflate {}", before - size));
+        }
+    }
+
+    /// Reports how much free memory the host was told of, if any.
+    pub(super) fn report_answered_reports(&mut self) {
+        let answered = self.balloon.as_ref().map(Balloon::answered_reports);
+        if let Some((bytes, requests @ 1..)) = answered {
+            self.report.ok(format_args!("reported {bytes}, {requests} requests answered"));
+        }
+    }
+
+    /// Ends the run if it would wait for ever for what the balloon's device cannot do.
+    pub(super) fn check_balloon_is_usable(&self) {
+        let balloon = self.balloon.as_ref();
+        match self.options.exit {
+            ExitWhen::Inflations(_) if balloon.is_none() => give_up("there is no balloon"),
+            ExitWhen::Reported(_) if !balloon.is_some_and(Balloon::takes_reports) => {
+                give_up("there is no balloon that takes reports of free memory")
+            }
+            _ => {}
+        }
     }
 
     /// Returns whether the balloon must be polled again within [`MIN_HALT`], so that the kernel
