@@ -330,7 +330,7 @@ impl<T: Tables + Copy, F: Flusher + Copy> DirectMap<T, F> {
                 Ok(bytes) => return Ok(written + bytes),
                 // Skip a page that is mapped already, because it also belongs to another range.
                 Err(Stopped { address, reason: StopReason::Occupied(entry), .. })
-                    if entry.is_present() =>
+                    if entry.is_present() && self.is_well_formed_at(address, level) =>
                 {
                     let frames = Bytes(address - virt.start()).frames();
                     written = written + Bytes(frames / level.entry_span().frames() * ENTRY_BYTES);
@@ -358,6 +358,13 @@ impl<T: Tables + Copy, F: Flusher + Copy> DirectMap<T, F> {
             Kind::Page => Gigabyte::Page,
             _ => Gigabyte::Table,
         }
+    }
+
+    /// Returns whether the walk for an address ends above `level` or on it at an entry that the format
+    /// has there. It does not, for example, if the root has another number of levels than the area.
+    fn is_well_formed_at(&self, address: u64, level: Level) -> bool {
+        let located = find_entry_from(&self.mmu(), self.space, address, level);
+        located.is_ok_and(|located| located.kind() != Kind::Malformed)
     }
 
     /// Returns the entry for `frame` on a level, or `None` if no table on that level covers `frame`.

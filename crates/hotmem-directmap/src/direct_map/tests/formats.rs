@@ -2,10 +2,11 @@
 
 use super::range;
 use crate::arena::{Arena, Processor};
-use crate::{Area, Attributes, Caching, DirectMap};
+use crate::{Area, Attributes, Caching, DirectMap, DirectMapError};
+use core::sync::atomic::Ordering;
 use hotmem_addr::Bytes;
 use hotmem_pgtable::{
-    Aarch64, Format, Level, NativeFault, Riscv64, StopReason, X86_64, find_entry,
+    Aarch64, Format, Level, NativeFault, Riscv64, StopReason, Tables, X86_64, find_entry,
 };
 
 const BASE: u64 = 0xffff_8000_0000_0000;
@@ -115,4 +116,31 @@ fn mapped_memory_is_published() {
     check::<X86_64>();
     check::<Aarch64>();
     check::<Riscv64>();
+}
+
+/// The root of a kernel with 39-bit addresses has blocks of 1 GiB, which a root of four levels has not.
+#[test]
+fn a_root_of_three_levels_is_refused_where_four_were_said() {
+    let arena = Arena::new(32);
+    let block = Bytes::gib(1).0 | 0x705;
+    let tables = &arena;
+    let root = tables.table(arena.root()).unwrap();
+    root[0].store(block, Ordering::Relaxed);
+    root[1].store(block, Ordering::Relaxed);
+    let memory = range(Bytes::gib(1), Bytes::mib(4));
+    let mut map = map::<Aarch64>(&arena, Area::new(0, Bytes::gib(1024)).unwrap());
+    let Err(DirectMapError::Tables(stopped)) =
+        map.map(memory, Caching::WriteBack, || arena.frame())
+    else {
+        panic!("the memory counts as mapped");
+    };
+    let StopReason::Occupied(entry) = stopped.reason else { panic!("{stopped}") };
+    assert_eq!((stopped.address, entry.bits()), (memory.start().phys_addr(), block));
+    assert!(!map.is_mapped(memory.start()));
+    // With the right number of levels, the block is what maps the memory.
+    let area = Area::of_three_levels(0, Bytes::gib(256)).unwrap();
+    let mut map =
+        DirectMap::new(&arena, arena.root(), area, true, Processor::<Aarch64>::new(&arena));
+    assert_eq!(map.map(memory, Caching::WriteBack, || arena.frame()), Ok(Bytes::ZERO));
+    assert!(map.is_mapped(memory.start()));
 }
