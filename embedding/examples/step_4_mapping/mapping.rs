@@ -34,6 +34,7 @@ impl KernelMapping {
     /// Makes a mapping that takes over the page tables of the boot code.
     pub fn take_over_boot_tables() -> Result<KernelMapping, AreaError> {
         let root = Pfn::containing(page_table_root()).unwrap_or(Pfn::ZERO);
+        // Four levels of tables, for addresses of 48 bits. See also `Area::of_three_levels`.
         let area = Area::new(DIRECT_MAP, DIRECT_MAP_SIZE)?;
         // `false` means pages of 2 MiB; `true` also allows pages of 1 GiB, which the processor must
         // support.
@@ -41,15 +42,15 @@ impl KernelMapping {
         Ok(KernelMapping { direct_map })
     }
 
-    /// Maps the registers of a device. `take_frame` provides frames for page tables. Returns whether
-    /// the registers were mapped: false, for example, if `take_frame` returned `None`.
+    /// Maps the registers of a device. `take_frame` provides frames for page tables.
     #[allow(dead_code, reason = "step 5 has a device")]
     pub fn map_registers(
         &mut self,
         range: PfnRange,
         take_frame: impl FnMut() -> Option<Pfn>,
-    ) -> bool {
-        self.direct_map.map(range, Caching::Uncached, take_frame).is_ok()
+    ) -> Result<(), PrintedError> {
+        self.direct_map.map(range, Caching::Uncached, take_frame)?;
+        Ok(())
     }
 }
 
@@ -87,9 +88,8 @@ unsafe impl Map for KernelMapping {
     }
 
     unsafe fn map(&mut self, range: PfnRange, take_frame: &mut dyn FnMut() -> Option<Pfn>) {
-        self.direct_map
-            .map(range, Caching::WriteBack, take_frame)
-            .expect("`take_frame` provides enough frames");
+        let mapped = self.direct_map.map(range, Caching::WriteBack, take_frame);
+        mapped.unwrap_or_else(|error| panic!("{range} cannot be mapped: {error}"));
     }
 
     unsafe fn unmap(&mut self, range: PfnRange) {

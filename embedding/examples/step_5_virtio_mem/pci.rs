@@ -24,9 +24,7 @@ pub fn find(
         let frames = hotplug.frames();
         let take_frame = || Some(frames.alloc(AllocRequest::frames(1)).ok()?.into_raw().start());
         // SAFETY: this does not replace the mapping, and maps no memory of the engine.
-        if !unsafe { hotplug.mapping_mut() }.map_registers(range, take_frame) {
-            return Err("no frames for page tables".into());
-        }
+        unsafe { hotplug.mapping_mut() }.map_registers(range, take_frame)?;
     }
     root.set_command(function, Command::MEMORY_SPACE | Command::BUS_MASTER);
     Ok(PciTransport::new::<PhysicalHal, _>(&mut root, function)?)
