@@ -100,6 +100,13 @@ mod tests {
         assert!(readme.contains(&format!("Rust {workspace}")), "Rust {workspace}");
     }
 
+    /// Two screens. What does not fit belongs into docs/.
+    #[test]
+    fn the_readme_is_short() {
+        let readme = fs::read_to_string(root().join("README.md")).unwrap();
+        assert!(readme.lines().count() <= 125, "{} lines", readme.lines().count());
+    }
+
     #[test]
     fn versions_of_rust_are_found_in_rows_and_in_text() {
         let readme = "| x | `a` | 1.88 |\nuse `b` (1.94)\n| y | take `c` or `d` | 1.90 |\n";

@@ -85,7 +85,7 @@ fn offline(command: &str) -> String {
 fn the_program_of_the_readme_runs_in_a_package_of_its_own() {
     assert_eq!(
         printed_by_the_program_of("README.md", "grow"),
-        "2 MiB of 64 MiB: 0x0000000002000000-0x00000000021fffff\n32 MiB are left\n"
+        "2 MiB of it: 0x0000000002000000-0x00000000021fffff\n32 MiB are left\n"
     );
 }
 

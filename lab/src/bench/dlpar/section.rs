@@ -46,8 +46,7 @@ pub(crate) const SECTION: Section = Section {
     ],
     rows: &[
         TIME.of("4096-of-126976/*", "4096 of 126 976 LMBs added, the {} ones"),
-        TIME.of("126000-of-126976/*", "126 000 LMBs (31 TB) of a pseries partition: {}")
-            .headline("add"),
+        TIME.of("126000-of-126976/*", "126 000 LMBs (31 TB) of a pseries partition: {}"),
         TIME.of("1000000/*", "a million LMBs: {}").peers(&[]),
         INSTRUCTIONS.of(
             "pseries-64G/add/*",

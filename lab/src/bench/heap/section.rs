@@ -23,7 +23,7 @@ pub(crate) const SECTION: Section = Section {
         .twice()
         .quick("heap --sizes 64 --runs 5 --burst 32M", 15)],
     rows: &[
-        TIME.of("64B/*/pair", "an object of 64 bytes allocated and freed, {}").headline("1thread"),
+        TIME.of("64B/*/pair", "an object of 64 bytes allocated and freed, {}"),
         TIME.of("64B/*/bulk", "many objects of 64 bytes allocated, then freed, {}"),
         TIME.of(
             "64B/*/random",

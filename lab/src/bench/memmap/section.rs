@@ -69,8 +69,7 @@ pub(crate) const SECTION: Section = Section {
             ),
     ],
     rows: &[
-        TIME.of("fsdax/*", "descriptors of a device's memory written, for single frames ({})")
-            .headline("rebind"),
+        TIME.of("fsdax/*", "descriptors of a device's memory written, for single frames ({})"),
         TIME.of(
             "fsdax/rebind/2cpus",
             "descriptors written for single frames (rebind), on two CPUs",

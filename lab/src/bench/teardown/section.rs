@@ -66,17 +66,14 @@ pub(crate) const SECTION: Section = Section {
             .quick("teardown --cases xen-munmap/xpti-on --batches 32 --runs 1 --writes 0", 35),
     ],
     rows: &[
-        INSTRUCTIONS
-            .of(
-                "xen-munmap/xpti-on/*",
-                "a page unmapped under Xen PV, its dirty bit kept, {}: instructions",
-            )
-            .headline("batch-32"),
+        INSTRUCTIONS.of(
+            "xen-munmap/xpti-on/*",
+            "a page unmapped under Xen PV, its dirty bit kept, {}: instructions",
+        ),
         LOST.of(
             "xen-munmap/xpti-on/*",
             "dirty bits lost under Xen PV while another CPU writes, {}",
-        )
-        .headline("batch-32"),
+        ),
         SHARE.of(
             "xen-migrate/xpti-on/*",
             "memory of another domain mapped, read and unmapped, {}: share of the \
