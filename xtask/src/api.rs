@@ -2,8 +2,9 @@
 //!
 //! The list has all items that users of the engine can name, the signatures of the inherent functions
 //! of types among them, and those of the functions that traits among them have. So a commit that
-//! changes an argument or a result changes the list. Other crates may define the items. The list has
-//! no variants or fields, and nothing that only the benches' and tests' builds have.
+//! changes an argument or a result changes the list. A function that each implementation of a trait must
+//! have ends with `;`. Other crates may define the items. The list has no variants or fields, and nothing
+//! that only the benches' and tests' builds have.
 
 mod definition;
 
@@ -147,7 +148,9 @@ impl Api {
                         && !is_for_tests(&function.attrs)
                     {
                         let path = format!("{path}::{}", function.sig.ident);
-                        self.trait_functions.insert(path.clone(), line_of(&function.sig, &path));
+                        let end = if function.default.is_none() { ";" } else { "" };
+                        let line = line_of(&function.sig, &path) + end;
+                        self.trait_functions.insert(path, line);
                     }
                 }
             }

@@ -88,7 +88,7 @@ fn package_of(file: &str, members: &[Package]) -> Option<Package> {
 }
 
 /// Returns the output of git.
-fn git(args: &[&str]) -> Result<String, String> {
+pub(crate) fn git(args: &[&str]) -> Result<String, String> {
     let output = Command::new("git").args(args).current_dir(root()).output();
     let output = output.map_err(|error| format!("git: {error}"))?;
     if !output.status.success() {

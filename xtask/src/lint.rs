@@ -4,7 +4,7 @@
 
 use crate::{
     api, cycles, example_names, files::rust_files, header, named_tests, oldest_toolchain, packages,
-    paths, ports, step::root, steps::Steps,
+    paths, ports, released, step::root, steps::Steps,
 };
 use std::{fs, io, path::Path, process::ExitCode};
 
@@ -27,6 +27,7 @@ pub(crate) fn run() -> ExitCode {
     ports::lint(&mut steps);
     oldest_toolchain::check(&mut steps);
     packages::check(&mut steps);
+    released::check(&mut steps);
     for check in CHECKS {
         let problems = check().unwrap_or_else(|error| vec![error.to_string()]);
         problems.into_iter().for_each(|problem| steps.fail(problem));

@@ -25,6 +25,7 @@ mod packages;
 mod paths;
 mod ports;
 mod progress;
+mod released;
 mod rust_source;
 mod setup;
 mod stack;

@@ -23,7 +23,7 @@ fn reexports_of_the_root_are_listed_with_their_functions() {
 
 #[test]
 fn a_signature_is_one_line_with_the_path_of_the_function() {
-    let module = "pub struct A; pub trait T { fn t(&self, _: u8) -> u8 { 0 } } \
+    let module = "pub struct A; pub trait T { fn t(&self, _: u8) -> u8 { 0 } fn u(); } \
                   impl A { pub const unsafe fn a<T: Copy>(\n    &self,\n    one: T,\n) -> T \
                   where T: Clone { one } made! { pub fn new(a: u8) -> A { A } } }";
     let list = api("pub use hidden::{A, T};", module).unwrap().list();
@@ -32,8 +32,9 @@ fn a_signature_is_one_line_with_the_path_of_the_function() {
         "2 functions",
         "const unsafe fn A::a<T: Copy>(&self, one: T) -> T where T: Clone",
         "fn A::new(a: u8) -> A",
-        "1 functions of traits",
+        "2 functions of traits",
         "fn T::t(&self, _: u8) -> u8",
+        "fn T::u();",
     ];
     assert_eq!(lines[3..], functions);
 }
