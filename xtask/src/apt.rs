@@ -11,10 +11,20 @@ pub(crate) const RETRIES: &str = "-o Acquire::Retries=3 -o DPkg::Lock::Timeout=3
 
 /// Runs apt-get as root. Does nothing if there is no apt-get or if the user may not become root.
 pub(crate) fn run_as_root(args: &str) {
-    let sudo = if succeeds("test $(id -u) = 0") { "" } else { "sudo -n " };
-    if succeeds(&format!("{sudo}apt-get --version")) {
+    if can_run() {
+        let sudo = sudo();
         show(&format!("{sudo}env DEBIAN_FRONTEND=noninteractive apt-get {RETRIES} {args}"));
     }
+}
+
+/// Returns whether there is an apt-get that the user may run as root.
+pub(crate) fn can_run() -> bool {
+    succeeds(&format!("{}apt-get --version", sudo()))
+}
+
+/// Returns what makes a command run as root, if the user is someone else.
+fn sudo() -> &'static str {
+    if succeeds("test $(id -u) = 0") { "" } else { "sudo -n " }
 }
 
 /// Prints a line of the shell and runs it. Shows its output if it fails. The caller must check whether

@@ -33,7 +33,7 @@ const WHAT_TO_TRY_NEXT: &str = "\
 What to try next:
   cargo run --profile demo -q --bin hotmem -- vm --plug 1T --unplug    1 TiB, in a live view
   cargo run --profile demo -q --bin hotmem -- drmgr --help             LMBs of a pseries partition
-  cargo xtask embed                          a small kernel that gets memory hotplug in five steps
+  cargo xtask embed                          a small kernel that gets memory hotplug in seven steps
   cargo run --release -q --bin hotmem -- bench --help                  benches";
 
 /// A demo of the `hotmem` command.

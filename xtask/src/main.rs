@@ -5,6 +5,7 @@ mod alloc_free_instructions;
 mod api;
 mod apt;
 mod check;
+mod consent;
 mod cpu_time;
 mod cycles;
 mod demo;

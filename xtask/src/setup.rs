@@ -8,6 +8,7 @@ use std::process::ExitCode;
 pub(crate) fn run() -> ExitCode {
     let mut steps = Steps::default();
     for tool in table::tools() {
+        steps.install_unasked(tool);
         if tool.required {
             steps.needs(&tool.name);
         } else {

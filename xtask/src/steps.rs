@@ -4,6 +4,7 @@ use crate::{
     step::{Step, end},
     table,
     times::{RecordedTimes, StepTime, rounded},
+    tool::Tool,
 };
 use std::{
     collections::BTreeMap,
@@ -106,6 +107,11 @@ impl Steps {
             self.skip(message);
         }
         is_installed
+    }
+
+    /// Installs a tool without a question, unless it is installed.
+    pub(crate) fn install_unasked(&mut self, tool: &Tool) {
+        self.tools.insert(tool.name.clone(), tool.install_unasked());
     }
 
     /// Installs a tool, unless this was tried before. Returns whether it is installed.

@@ -1,7 +1,7 @@
 //! Programs and targets that the tasks need in addition to cargo.
 
 use crate::{
-    apt,
+    apt, consent,
     step::{output_of, succeeds},
     unpack::Unpack,
 };
@@ -29,15 +29,33 @@ impl Tool {
         Tool { check, install: vec![install], ..Tool::default() }
     }
 
-    /// Installs the tool, unless it is installed. Returns whether it is installed now.
+    /// Installs the tool, unless it is installed. Asks first, if somebody sits at a terminal. Returns
+    /// whether it is installed now.
     pub(crate) fn install(&self) -> bool {
+        self.is_installed() || consent::may_run(&self.changes()) && self.install_unasked()
+    }
+
+    /// Returns the commands that change the host. What is unpacked below `target/` does not.
+    fn changes(&self) -> Vec<String> {
+        let package = self.package.iter().filter(|_| apt::can_run());
+        let package = package.map(|package| format!("apt-get install {package}"));
+        let lines = self.install.first().filter(|_| self.unpack.is_none());
+        self.missing_targets().chain(package).chain(lines.cloned()).collect()
+    }
+
+    /// Returns the commands that add the targets that are missing. rustup's automatic installation of
+    /// targets may be disabled.
+    fn missing_targets(&self) -> impl Iterator<Item = String> {
+        let missing = self.targets.iter().filter(|target| !has_target(target));
+        missing.map(|target| format!("rustup target add {target}"))
+    }
+
+    /// Installs the tool without a question, unless it is installed. Returns whether it is installed now.
+    pub(crate) fn install_unasked(&self) -> bool {
         if self.is_installed() {
             return true;
         }
-        // rustup's automatic installation of targets may be disabled, so the targets are added here.
-        for target in self.targets.iter().filter(|target| !has_target(target)) {
-            apt::show(&format!("rustup target add {target}"));
-        }
+        self.missing_targets().for_each(|line| apt::show(&line));
         if let Some(package) = &self.package {
             apt::run_as_root("update -q");
             apt::run_as_root(&format!("install -q -y --no-install-recommends {package}"));
