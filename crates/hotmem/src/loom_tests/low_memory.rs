@@ -3,7 +3,8 @@
 
 use super::instance::{BLOCK, Held, ONE_BLOCK, ONE_FRAME, SECTION};
 use super::{Instance, model, model_preemptions};
-use crate::frames::AllocRequest;
+use crate::frames::{AllocRequest, NodeChoice};
+use crate::words::NodeId;
 use std::sync::Arc;
 use std::vec::Vec;
 
@@ -111,6 +112,38 @@ fn a_frame_of_the_word_at_the_cursor_clears_a_hint() {
 #[test]
 fn a_cursor_moves_in_low_memory_while_its_hint_is_cleared() {
     a_frame_is_freed(0, 2);
+}
+
+/// CPU 1 holds all memory above low memory in single frames, and frees the first one while CPU 0
+/// allocates a frame near the node. CPU 0 holds this many such frames already, all of low memory.
+fn a_frame_is_freed_during_a_request_near_the_node(low_frames: usize) {
+    model_preemptions(1, move || {
+        let instance = instance();
+        let near = ONE_FRAME.node(NodeChoice::Near(NodeId::ZERO));
+        let mut high: Vec<Held> =
+            instance.run_as(1, |instance| instance.alloc_singles::<8>()).into();
+        assert!(!high.iter().any(is_low));
+        let low: Vec<Held> = (0..low_frames).map(|_| instance.alloc(near)).collect();
+        let freed = high.remove(0);
+        let during = allocate_during_a_free(&instance, near, freed);
+        free_all(&instance, high.into_iter().chain(low).chain([during]));
+    });
+}
+
+#[test]
+fn a_frame_is_freed_before_a_request_near_the_node_sets_a_hint() {
+    a_frame_is_freed_during_a_request_near_the_node(0);
+}
+
+#[test]
+fn a_frame_is_freed_while_the_cursor_of_the_node_leads_to_low_memory() {
+    a_frame_is_freed_during_a_request_near_the_node(1);
+}
+
+/// The next request moves the cursor to the next word.
+#[test]
+fn a_frame_is_freed_while_the_cursor_of_the_node_moves_in_low_memory() {
+    a_frame_is_freed_during_a_request_near_the_node(2);
 }
 
 /// CPU 1 holds all memory above low memory in runs, and frees run `nth` while CPU 0 allocates a run.

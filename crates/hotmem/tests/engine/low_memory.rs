@@ -167,9 +167,37 @@ impl Platform for ChosenCpu {
     }
 }
 
+/// A pair that finds no hint divides a pageblock, which becomes whole again.
+#[test]
+fn a_pair_in_low_memory_leaves_its_pageblock_divided() {
+    let near = NodeChoice::Near(NodeId::ZERO);
+    for size in [1, 2] {
+        let any = AllocRequest::frames(size);
+        for request in [any, any.node(near)] {
+            let (frames, memory) = (Frames::new(OneCpu), Memory::new(BOOT_FRAMES));
+            let _hotplug = boot(&frames, &memory, pfn(LOW_END));
+            // The rest of the pageblocks that hold metadata.
+            let taken = || {
+                let Counts { free, free_whole, .. } = frames.counts();
+                (free > free_whole).then(|| frames.alloc(AllocRequest::frames(1)).unwrap())
+            };
+            let singles: Vec<_> = core::iter::from_fn(taken).collect();
+            let whole = frames.counts().free_whole;
+            for _ in 0..100 {
+                drop(frames.alloc(request).unwrap());
+                assert_eq!(frames.counts().free_whole, whole - PAGEBLOCK, "{request:?}");
+            }
+            drop(singles);
+            frames.validated().unwrap();
+        }
+    }
+}
+
 #[test]
 fn every_cpu_leaves_low_memory_when_other_memory_is_free_again() {
-    for size in [1, 2, PAGEBLOCK] {
+    let near = NodeChoice::Near(NodeId::ZERO);
+    let [frame, run, pageblock] = [1, 2, PAGEBLOCK].map(AllocRequest::frames);
+    for request in [frame, run, pageblock, frame.node(near), run.node(near)] {
         let (frames, memory) = (Frames::new(ChosenCpu), Memory::new(2 * SECTION));
         let ram = [BootRange { start: 0, len: range(0, 2 * SECTION).bytes() }];
         let map = BootMap { low_end: pfn(SECTION), ..BootMap::from(&ram) };
@@ -177,17 +205,17 @@ fn every_cpu_leaves_low_memory_when_other_memory_is_free_again() {
         let low = range(0, SECTION);
         let mut high = Vec::new();
         for frames_of_request in [PAGEBLOCK, 1] {
-            let request = AllocRequest::frames(frames_of_request).within(low.end()..);
-            high.extend(core::iter::from_fn(|| frames.alloc(request).ok()));
+            let above = AllocRequest::frames(frames_of_request).within(low.end()..);
+            high.extend(core::iter::from_fn(|| frames.alloc(above).ok()));
         }
         CPU.set(1);
-        let first = frames.alloc(AllocRequest::frames(size)).unwrap();
+        let first = frames.alloc(request).unwrap();
         assert!(low.covers(first.range()));
         CPU.set(0);
         drop(high);
         CPU.set(1);
-        let next = frames.alloc(AllocRequest::frames(size)).unwrap();
-        assert!(!low.overlaps(next.range()), "{size} frames: {}", next.range());
+        let next = frames.alloc(request).unwrap();
+        assert!(!low.overlaps(next.range()), "{request:?}: {}", next.range());
         CPU.set(0);
         drop((first, next));
         frames.validated().unwrap();

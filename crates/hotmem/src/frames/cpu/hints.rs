@@ -271,10 +271,11 @@ impl<'f, P: Platform> CallContext<'f, P> {
                 self.make_former_hint_findable(block);
             }
         }
-        self.forget_node_cursors(|start| sections.contains(start));
-        // Pairs with the `SeqCst` accesses of `move_cursor_within`: it sees that the hint is clear, or
-        // this call sees its cursor.
+        // Pairs with the `SeqCst` accesses of `move_cursor_within` and the fence of
+        // `leave_low_memory_unless_hinted`: they see that the hint is clear, or this call sees their
+        // cursor.
         fence(Ordering::SeqCst);
+        self.forget_node_cursors(|start| sections.contains(start));
         for cpu in self.frames.cpus_with_records() {
             self.forget_cursors(cpu, |block| is_in_range(block.section()));
             for zone in Zone::ALL {

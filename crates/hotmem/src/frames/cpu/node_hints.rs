@@ -17,7 +17,7 @@ use crate::frames::{AllocRequest, CallContext, Frames};
 use crate::geometry::BITMAP_WORD_BITS;
 use crate::invariant::OrRecordViolation;
 use crate::platform::Platform;
-use crate::sync::{AtomicU64, Ordering, mutant, sequential};
+use crate::sync::{AtomicU64, Ordering, fence, mutant, sequential};
 use crate::words::{Block, Grain, NodeId, NodeIndex, NodeRecord, Zone, hint_at};
 
 impl<P: Platform> Frames<P> {
@@ -79,8 +79,8 @@ impl<'f, P: Platform> CallContext<'f, P> {
     }
 
     /// Makes `block`, from which `request` was served, the hint of the node that the request names.
-    /// Does nothing if the pageblock is on another node or in low memory, or if the request is
-    /// restricted in another way. The caller has made the pageblock findable.
+    /// Does nothing if the pageblock is on another node, or if the request is restricted in another
+    /// way. The caller has made the pageblock findable.
     pub(in crate::frames) fn set_node_hint(
         &self,
         block: Block<'_>,
@@ -88,7 +88,7 @@ impl<'f, P: Platform> CallContext<'f, P> {
         request: &AllocRequest,
     ) {
         let Some(node) = request.restricting_node() else { return };
-        if !block.is_on(self.words(), node) || block.start() < self.low_end() {
+        if !block.is_on(self.words(), node) {
             return;
         }
         let hint = self.node_hint(block.node(self.words()), zone, request.grain());
@@ -103,14 +103,16 @@ impl<'f, P: Platform> CallContext<'f, P> {
         if former != block.to_hint() {
             self.make_former_hint_findable(former);
         }
+        mutant!("a node's hint in low memory is not noted" => return);
+        self.note_hint_in(block.section(), zone, Some(request.grain()));
     }
 
     /// Points this CPU's cursor of `node` to the word of `frame`, which the caller owns. Does nothing if
-    /// the frame is on another node or in low memory.
+    /// the frame is on another node.
     pub(in crate::frames) fn point_node_cursor(&self, node: NodeId, frame: Pfn) {
         let Some(block) = self.words().block_of(frame).or_record_violation() else { return };
         let index = block.node(self.words());
-        if !self.words().is_node(index, node) || frame < self.low_end() {
+        if !self.words().is_node(index, node) {
             return;
         }
         let word = block.offset_of(frame) / BITMAP_WORD_BITS;
@@ -118,6 +120,24 @@ impl<'f, P: Platform> CallContext<'f, P> {
             && let Some(record) = self.words().record(index).or_record_violation()
         {
             record.cursor(self.frames.platform.cpu(), block.zone()).point_to(word);
+            if frame < self.low_end() {
+                self.leave_low_memory_unless_hinted(record, block);
+            }
+        }
+    }
+
+    /// Clears this CPU's cursor of a node, which was pointed to low memory, unless a hint of the CPU or of
+    /// the node leads to the same pageblock. When memory above becomes free, these hints are cleared
+    /// first, and then the cursors. Each of the two sides passes a `SeqCst` fence between its store and
+    /// its load, so this call sees that the hint is clear, or the other side sees the cursor.
+    #[cold]
+    fn leave_low_memory_unless_hinted(&self, record: &NodeRecord, block: Block<'_>) {
+        fence(Ordering::SeqCst); // pairs with the fence in `forget_hints`
+        let (cpu, zone) = (self.frames.platform.cpu(), block.zone());
+        let hints = [self.cpu.block(zone, Grain::Frame), record.hint(cpu, zone, Grain::Frame)];
+        mutant!("a cursor of a node stays in low memory after the hint was cleared" => return);
+        if hints.iter().all(|hint| hint.load(Ordering::SeqCst) != block.to_hint()) {
+            record.cursor(cpu, zone).forget(|start| block.range().contains(start));
         }
     }
 
