@@ -6,6 +6,7 @@ use super::instance::{BLOCK, Held, ONE_BLOCK, ONE_FRAME, SECTION, range};
 use super::poison::{check_quarantined, poison};
 use super::{Instance, large_model, model};
 use crate::addr::PfnRange;
+use crate::frames::AllocRequest;
 use crate::hooks::NoHooks;
 use crate::hotplug::OnlineType;
 use std::sync::Arc;
@@ -32,10 +33,15 @@ fn remove(instance: &Instance, range: PfnRange) {
     hotplug.commit_remove(removal);
 }
 
-/// Puts `block` online while another CPU allocates, and checks all memory.
-fn online_during_an_allocation(instance: &Arc<Instance>, block: PfnRange, second_block: Held) {
-    let other_thread = instance.spawn_on(1, |instance| {
-        if let Ok(held) = instance.try_alloc(ONE_BLOCK) {
+/// Puts `block` online while another CPU makes `request`, and checks all memory.
+fn online_during(
+    request: AllocRequest,
+    instance: &Arc<Instance>,
+    block: PfnRange,
+    second_block: Held,
+) {
+    let other_thread = instance.spawn_on(1, move |instance| {
+        if let Ok(held) = instance.try_alloc(request) {
             instance.free(held);
         }
     });
@@ -50,7 +56,17 @@ fn online_during_an_allocation(instance: &Arc<Instance>, block: PfnRange, second
 fn memory_that_was_added_as_zero_comes_online_during_an_allocation() {
     model(|| {
         let (instance, block, second_block) = with_zero_memory_offline();
-        online_during_an_allocation(&instance, block, second_block);
+        online_during(ONE_BLOCK, &instance, block, second_block);
+    });
+}
+
+/// A search finds the memory only after it has got a path. A request for a place needs no path, so it
+/// may claim the memory as soon as it is published.
+#[test]
+fn memory_that_was_added_as_zero_comes_online_during_an_allocation_at_its_place() {
+    model(|| {
+        let (instance, block, second_block) = with_zero_memory_offline();
+        online_during(ONE_BLOCK.at(block.start()), &instance, block, second_block);
     });
 }
 
@@ -74,7 +90,7 @@ fn memory_that_was_added_as_zero_is_removed_and_added_again() {
         let (instance, block, second_block) = with_zero_memory_offline();
         remove(&instance, block);
         instance.hotplug().add(block).unwrap();
-        online_during_an_allocation(&instance, block, second_block);
+        online_during(ONE_BLOCK, &instance, block, second_block);
     });
 }
 
@@ -86,7 +102,7 @@ fn a_removal_of_memory_that_was_added_as_zero_is_abandoned() {
         let removal = hotplug.prepare_remove(block).unwrap();
         instance.overwrite(block);
         hotplug.abandon_remove(removal, &mut NoHooks);
-        online_during_an_allocation(&instance, block, second_block);
+        online_during(ONE_BLOCK, &instance, block, second_block);
     });
 }
 
