@@ -98,6 +98,12 @@ image_start:
     .endm
 
 start_first_hart:
+    // OpenSBI (1.1) may start another hart here instead of at the address of hart_start: it lets the
+    // hart go before it writes the address, and a hart that is late reads the old one.
+    lla     t0, first_hart_has_come
+    li      t1, 1
+    amoswap.w t1, t1, (t0)
+    bnez    t1, start_other_hart
     mv      s0, a0
     mv      s1, a1
     lla     s2, image_start
@@ -220,15 +226,18 @@ map_pages:
 7:  mv      a0, zero
     ret
 
-    // The entry for the SBI implementation's hart_start. a1 is the virtual address of two words, the
-    // CPU's number and the end of its stack.
+    // The entry for the SBI implementation's hart_start.
     .globl start_other_hart
 start_other_hart:
-    mv      s0, a1
+    mv      s1, a0
     fence.i                             // this hart has not yet fetched what the loader has written
     enable_translation
-    ld      tp, (s0)
-    ld      sp, 8(s0)
+    lla     t0, next_hart
+5:  ld      t1, (t0)                    // its ID
+    bne     t1, s1, 5b
+    fence   r, r                        // pairs with the Release of the ID
+    ld      tp, 8(t0)                   // the number of the CPU
+    ld      sp, 16(t0)                  // the end of its stack
     mv      a0, tp
     mv      ra, zero
     tail    {other_cpu_main}
@@ -254,6 +263,11 @@ no_such_mode:
     .asciz  "Bail out! the hart has no page tables of {levels} levels\n"
 misplaced_image:
     .asciz  "Bail out! the loader has not put the image at a multiple of 2 MiB\n"
+
+    // Not in .bss, which the first hart clears.
+    .section .data.first_hart_has_come, "aw"
+    .balign 4
+first_hart_has_come: .word 0
 
     .section .bss.boot_tables, "aw", @nobits
     .balign 4096

@@ -6,6 +6,10 @@ use super::{image, interrupts};
 use crate::arch::flat_image::smp::{self, Firmware, StartError};
 use core::arch::asm;
 use core::fmt;
+use core::sync::atomic::{
+    AtomicU64, AtomicUsize,
+    Ordering::{Relaxed, Release},
+};
 use hotmem_guest::to_usize;
 use sbi_rt::SbiRet;
 
@@ -17,6 +21,22 @@ unsafe extern "C" {
     static start_other_hart: u8;
 }
 
+/// The hart that is being started. Its boot code waits until it finds its own ID here.
+#[repr(C)]
+struct NextHart {
+    id: AtomicU64,
+    cpu_number: AtomicUsize,
+    stack_end: AtomicUsize,
+}
+
+/// Read by the boot code.
+#[unsafe(no_mangle)]
+static next_hart: NextHart = NextHart {
+    id: AtomicU64::new(u64::MAX),
+    cpu_number: AtomicUsize::new(0),
+    stack_end: AtomicUsize::new(0),
+};
+
 /// The firmware's calls.
 struct Sbi;
 
@@ -27,12 +47,16 @@ impl Firmware for Sbi {
         boot_hart_id()
     }
 
-    fn start(&self, id: u64, parameters: &[usize; 2]) -> Result<(), Refusal> {
+    fn start(&self, id: u64, &[cpu_number, stack_end]: &[usize; 2]) -> Result<(), Refusal> {
         let entry = image::phys(&raw const start_other_hart).unwrap_or(0);
-        let context = (&raw const *parameters).expose_provenance();
-        // SAFETY: a barrier. The call is none, and the hart must find the parameters and its page tables.
+        // Relaxed: no other hart reads the first two before it finds its ID, which the Release of the ID
+        // orders.
+        next_hart.cpu_number.store(cpu_number, Relaxed);
+        next_hart.stack_end.store(stack_end, Relaxed);
+        next_hart.id.store(id, Release);
+        // SAFETY: a barrier. The call is none, and the hart must find its page tables.
         unsafe { asm!("fence rw, rw", options(nostack, preserves_flags)) }
-        let started = sbi_rt::hart_start(to_usize(id), to_usize(entry), context);
+        let started = sbi_rt::hart_start(to_usize(id), to_usize(entry), 0);
         if started.is_err() { Err(Refusal(started)) } else { Ok(()) }
     }
 }
