@@ -25,7 +25,7 @@ pub(crate) const SECTION: Section = Section {
                virtualization.",
     steps: &[step("dimms")
         .needs(Requirement::GuestAndLinux(Architecture::X86_64, Drivers::Dimms))
-        .standard("dimms --guests hotmem,linux", 120)],
+        .standard("dimms --guests hotmem,linux", 330)],
     rows: &[
         DURATION.of("#/online_movable/insert", "{} of DIMMs inserted, until the guest uses them"),
         DURATION.of("#/online_movable/remove", "{} of DIMMs removed, none of it in use"),
