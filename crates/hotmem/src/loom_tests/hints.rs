@@ -68,8 +68,8 @@ fn two_threads_replace_the_same_hint() {
     });
 }
 
-/// A search that starts again reads many old values, so a model of one preemption takes half a
-/// minute, and one of two would take ten.
+/// A search that starts again reads many old values, so a model of one preemption takes too long for
+/// each change.
 #[test]
 fn an_old_hint_leads_to_a_pageblock_that_is_divided_again() {
     check_model(Preemptions { usual: 0, deep: 2 }, || {

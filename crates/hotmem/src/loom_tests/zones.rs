@@ -85,7 +85,7 @@ fn a_free_pageblock_that_stays_divided_changes_its_zone() {
 /// memory, and searches must still find its free frame.
 #[test]
 fn a_late_partial_bit_races_with_a_change_of_zone() {
-    // A model of one preemption takes half a minute.
+    // A model of one preemption takes too long for each change.
     check_model(Preemptions { usual: 0, deep: 3 }, || {
         let instance = Instance::new(2);
         let [first, third] = [0, 2].map(|number| range(number * BLOCK, BLOCK));

@@ -49,8 +49,8 @@ impl Firmware for Sbi {
 
     fn start(&self, id: u64, &[cpu_number, stack_end]: &[usize; 2]) -> Result<(), Refusal> {
         let entry = image::phys(&raw const start_other_hart).unwrap_or(0);
-        // Relaxed: no other hart reads the first two before it finds its ID, which the Release of the ID
-        // orders.
+        // Relaxed: the hart reads these two after its ID. The Release of the ID pairs with the fence in
+        // the boot code.
         next_hart.cpu_number.store(cpu_number, Relaxed);
         next_hart.stack_end.store(stack_end, Relaxed);
         next_hart.id.store(id, Release);

@@ -20,8 +20,8 @@ pub(crate) const SECTION: Section = Section {
                6.6 s instead of 18.6. They became device memory in 2.6 and 4.2 to 5 s.",
     explanation: "The devices are QEMU's, and addresses alternate between all of them. Both guests keep \
                the descriptors of the memory in their own RAM. Those of Linux are 64 bytes for each \
-               frame; the guest hotmem shares one template between the frames of device memory, and \
-               needs none for RAM. Linux's time is that of the command daxctl, with its start; the \
+               frame; in the guest hotmem the tails of compounds of 1 GiB share one frame of \
+               descriptors, and RAM needs none. Linux's time is that of the command daxctl, with its start; the \
                guest hotmem takes a command of the lab. By the policy offline, the command itself \
                brings the memory online. Linux adds whole blocks of 2 GiB and may leave out one of \
                them.",
