@@ -8,13 +8,13 @@
 #[cfg(feature = "report")]
 pub(crate) mod section;
 
+use super::failures::{Failures, PeerStep};
 use super::measure::Measure;
 use super::record::{self, Metric, Record, Sample};
 use super::results;
 use crate::{
     guest::{Guest, Policy},
     linux::{DESCRIPTOR, Drivers, Linux},
-    out::remark,
     progress,
     qemu::{Accel, Architecture, Config, Cxl, Emulator, Event, Vm, host, image},
     size,
@@ -89,7 +89,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
     results::collect(NAME, args.json.as_deref(), measure, print)
 }
 
-/// Measures all cases. What Linux cannot do is said.
+/// Measures all cases. If Linux fails in some, returns the reasons after the last.
 fn measure_all(args: &Args, sample: &mut Sample) -> Result<()> {
     if args.guests.contains(&Guest::HotmemWithDescriptors) {
         bail!("--guests {} is not a guest of this bench", Guest::HotmemWithDescriptors);
@@ -106,17 +106,18 @@ fn measure_all(args: &Args, sample: &mut Sample) -> Result<()> {
     let linux = linux.transpose()?;
     sample.set_executor(Accel::Tcg.into());
     let progress = progress::spinner();
+    let mut failures = Failures::default();
     for case in args.cases() {
         if let Some(image) = &image {
             let measured = case.measure_hotmem(Config::new(image.clone(), Bytes::ZERO), sample);
             measured.with_context(|| format!("{}, hotmem", case.name()))?;
         }
         if let Some(linux) = &linux {
-            case.measure_linux(linux, sample, &progress);
+            case.measure_linux(linux, sample, &mut failures, &progress);
         }
     }
     progress.finish_and_clear();
-    Ok(())
+    failures.into_result()
 }
 
 impl Args {
@@ -197,8 +198,14 @@ impl Case<'_> {
         Ok(())
     }
 
-    /// Measures Linux. If it does not end in time, or cannot do the case, the record says so.
-    fn measure_linux(&self, linux: &Linux, sample: &mut Sample, progress: &ProgressBar) {
+    /// Measures Linux. If it does not end in time, the record says so.
+    fn measure_linux(
+        &self,
+        linux: &Linux,
+        sample: &mut Sample,
+        failures: &mut Failures,
+        progress: &ProgressBar,
+    ) {
         let mut step = "to_ram";
         let measured = self.start_linux(linux).and_then(|mut vm| {
             for _ in 0..self.rounds(Guest::Linux) {
@@ -215,17 +222,12 @@ impl Case<'_> {
             }
             Ok(())
         });
-        if let Err(error) = measured {
-            let name = format!("{}/{step}", self.name());
-            progress.suspend(|| remark(format_args!("{name}, linux: {error:#}")));
-            let subject = Guest::Linux.to_string();
-            match error.downcast_ref() {
-                Some(crate::qemu::Error::Hang { .. }) if !self.counts() => {
-                    sample.add_stopped(&name, &subject, TIME, self.args.limit.into());
-                }
-                _ => sample.add_cannot(&name, &subject, self.metric()),
-            }
-        }
+        let step = PeerStep {
+            case: &format!("{}/{step}", self.name()),
+            subject: &Guest::Linux.to_string(),
+            time_limit: (!self.counts()).then_some((TIME, self.args.limit.into())),
+        };
+        failures.add(measured, &step, sample, progress);
     }
 
     fn start_linux(&self, linux: &Linux) -> Result<Vm> {

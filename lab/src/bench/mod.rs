@@ -6,6 +6,7 @@ pub(crate) mod contiguity;
 pub(crate) mod cxl;
 pub(crate) mod dimms;
 pub(crate) mod dlpar;
+mod failures;
 pub(crate) mod fragmentation;
 pub mod frames;
 pub(crate) mod heap;

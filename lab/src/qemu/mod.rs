@@ -30,7 +30,7 @@ pub use commands::CommandSocket;
 pub use config::{Accel, Balloon, Config, Transport};
 pub use cxl::{Cxl, CxlDevice, CxlKind, CxlWindow};
 pub use emulator::{Architecture, Emulator};
-pub use error::Error;
+pub use error::{Error, Tail};
 pub use event::{
     Dax, Event, Features, Figure, GuestTime, MarkedOperation, Race, RequestEnd, Zone, ZoneName,
 };
