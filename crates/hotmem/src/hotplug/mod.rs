@@ -22,8 +22,8 @@
 //! | `describe.rs` | has the kernel write descriptors, and marks pageblocks that hold them |
 //! | `spare_frames.rs` | holds frames for page tables and descriptors |
 //! | `drain.rs` | isolates a window and migrates what is allocated in it |
-//! | `offline.rs`, `shrink.rs` | take offline all of a range, or as much of it as possible |
-//! | `untried.rs`, `shrink_options.rs` | choose the windows of a shrink; define its options |
+//! | `poll.rs`, `budget.rs` | hold what the steps of a poll work with |
+//! | `offline.rs`, `shrink/` | take offline all of a range, or as much of it as possible |
 //! | `remove.rs` | removes memory |
 //! | `device.rs` | detaches device memory, and converts it to RAM and back |
 //! | `pin.rs` | keeps from the host the memory that a device may access |
@@ -61,16 +61,15 @@ mod online_type;
 mod pin;
 mod poison;
 mod policy;
+mod poll;
 mod probes;
 mod remove;
 mod scan;
 mod settings;
 mod shrink;
-mod shrink_options;
 mod span;
 mod spare_frames;
 mod state;
-mod untried;
 #[cfg(not(loom))]
 mod word_memory;
 mod zone;
@@ -89,8 +88,8 @@ pub use online_type::OnlineType;
 pub use policy::{Group, Policy};
 pub use remove::Removal;
 pub use settings::Settings;
-pub use shrink::Shrink;
-pub use shrink_options::ShrinkOptions;
+pub use shrink::{Shrink, ShrinkOptions};
+
 pub use state::State;
 pub use zone::ZoneInfo;
 pub use zone_part::ZonePart;

@@ -2,6 +2,7 @@
 
 use super::budget::Allowance;
 use super::drain::{DrainProgress, Window};
+use super::poll::Poll;
 use super::{Budget, Hotplug};
 use crate::addr::{Pfn, PfnRange};
 use crate::blocker::{Blocker, BlockerKind};
@@ -16,6 +17,7 @@ use crate::range_error::{RangeError, RangeErrorKind};
 use crate::sync::Ordering;
 use crate::token::Token;
 use core::fmt;
+use core::ops::ControlFlow;
 
 /// A request to take a range offline. Poll it until it is done, or [`cancel`](Self::cancel) it. If
 /// it is dropped, the memory that it has isolated is given back, and the kernel's
@@ -109,94 +111,111 @@ impl<'f, P: Platform> Offline<'f, P> {
             return Progress::Pending(BlockerKind::Foreign.at(self.range));
         }
         self.unpark(hooks);
-        let progress = self.advance(hotplug, hooks, budget);
+        let mut poll = Poll { hotplug, hooks, allowance: budget.into() };
+        let progress = self.advance(&mut poll);
         if matches!(progress, Progress::Pending(_)) {
             self.park();
         }
         progress
     }
 
-    fn advance<M: Map>(
-        &mut self,
-        hotplug: &mut Hotplug<'f, P, M>,
-        hooks: &mut dyn Hooks,
-        budget: Budget,
-    ) -> Progress<PfnRange> {
-        let mut allowance = Allowance::from(budget);
+    fn advance<M: Map>(&mut self, poll: &mut Poll<'_, 'f, P, M>) -> Progress<PfnRange> {
         while let Some(next) = self.not_isolated.chunks(SECTION_FRAMES as u64).next() {
-            let mut was_free = false;
-            match hotplug.open_window(next, self.live_frames, hooks) {
-                Ok(window) => {
-                    was_free = window.was_free();
-                    self.live_frames += window.live_frames();
-                    self.undrained_part = join(self.undrained_part.take(), window.into_isolation());
-                    self.not_isolated = self.not_isolated.split_at(next.end()).1;
-                    self.recount = Recount { end: self.range.start(), frames: 0 };
-                }
-                Err(Blocker { kind: BlockerKind::NotEnoughFree { live, free }, .. })
-                    if self.discard_from < next.end() =>
-                {
-                    let undiscarded =
-                        self.range.split_at(next.end()).0.split_at(self.discard_from).1;
-                    let blocks = undiscarded.chunks(PAGEBLOCK_FRAMES as u64);
-                    let missing_frames = live.saturating_sub(free);
-                    let mut freed_frames = 0;
-                    let mut count_freed = |block: PfnRange, frames| {
-                        freed_frames += if block.start() < next.start() { frames } else { 0 };
-                    };
-                    let last_discarded = hotplug.discard(
-                        blocks,
-                        missing_frames,
-                        hooks,
-                        &mut allowance,
-                        &mut count_freed,
-                    );
-                    self.discard_from = last_discarded.map_or(next.end(), PfnRange::end);
-                    self.live_frames = self.live_frames.saturating_sub(freed_frames);
-                }
-                Err(blocker) => {
-                    // Count the frames in use again: some may have been freed since they were
-                    // counted.
-                    let before = self.live_frames;
-                    if !self.count_again(&mut allowance) {
-                        return Progress::Working;
-                    }
-                    if self.live_frames >= before {
-                        self.discard_from = self.range.start();
-                        return Progress::Pending(blocker);
-                    }
-                }
-            }
-            if !allowance.spend_window(next, was_free) {
-                return Progress::Working;
+            match self.isolate(next, poll) {
+                ControlFlow::Continue(was_free) if poll.allowance.spend_window(next, was_free) => {}
+                ControlFlow::Continue(_) => return Progress::Working,
+                ControlFlow::Break(progress) => return progress,
             }
         }
-        while let Some(mut window) = self.next_window() {
-            match hotplug.drain(&mut window, hooks, &mut allowance) {
-                DrainProgress::Done => {
-                    let was_free = window.was_free();
-                    let drained = window.into_isolation().mark_drained();
-                    let range = drained.range();
-                    self.drained_part = join(self.drained_part.take(), drained);
-                    // A free window was paid for when it was isolated.
-                    if !was_free
-                        && !allowance.spend_window(range, false)
-                        && self.undrained_part.is_some()
-                    {
-                        return Progress::Working;
-                    }
+        while let Some(window) = self.next_window() {
+            if let ControlFlow::Break(progress) = self.drain(window, poll) {
+                return progress;
+            }
+        }
+        self.finish(poll.hotplug, poll.hooks)
+    }
+
+    /// Isolates `next`, the lowest window that is not isolated, and returns whether all of it was free.
+    /// If too little memory is free elsewhere, has the kernel discard contents, or counts the frames in
+    /// use again, because some may have been freed since they were counted: the next call then tries
+    /// the window again.
+    fn isolate<M: Map>(
+        &mut self,
+        next: PfnRange,
+        poll: &mut Poll<'_, 'f, P, M>,
+    ) -> ControlFlow<Progress<PfnRange>, bool> {
+        match poll.hotplug.open_window(next, self.live_frames, poll.hooks) {
+            Ok(window) => {
+                let was_free = window.was_free();
+                self.live_frames += window.live_frames();
+                self.undrained_part = join(self.undrained_part.take(), window.into_isolation());
+                self.not_isolated = self.not_isolated.split_at(next.end()).1;
+                self.recount = Recount { end: self.range.start(), frames: 0 };
+                return ControlFlow::Continue(was_free);
+            }
+            Err(Blocker { kind: BlockerKind::NotEnoughFree { live, free }, .. })
+                if self.discard_from < next.end() =>
+            {
+                self.discard(next, live.saturating_sub(free), poll);
+            }
+            Err(blocker) => {
+                let before = self.live_frames;
+                if !self.count_again(&mut poll.allowance) {
+                    return ControlFlow::Break(Progress::Working);
                 }
-                DrainProgress::Working => {
-                    self.window = Some(window);
-                    return Progress::Working;
-                }
-                DrainProgress::Blocked(blocker) => {
-                    self.window = Some(window);
-                    return Progress::Pending(blocker);
+                if self.live_frames >= before {
+                    self.discard_from = self.range.start();
+                    return ControlFlow::Break(Progress::Pending(blocker));
                 }
             }
         }
-        self.finish(hotplug, hooks)
+        ControlFlow::Continue(false)
+    }
+
+    /// Has the kernel discard contents of the range up to `next`, so that `missing_frames` fewer have to
+    /// move.
+    fn discard<M: Map>(
+        &mut self,
+        next: PfnRange,
+        missing_frames: u64,
+        poll: &mut Poll<'_, 'f, P, M>,
+    ) {
+        let undiscarded = self.range.split_at(next.end()).0.split_at(self.discard_from).1;
+        let blocks = undiscarded.chunks(PAGEBLOCK_FRAMES as u64);
+        let mut freed_frames = 0;
+        let mut count_freed = |block: PfnRange, frames| {
+            freed_frames += if block.start() < next.start() { frames } else { 0 };
+        };
+        let Poll { hotplug, hooks, allowance } = poll;
+        let last = hotplug.discard(blocks, missing_frames, *hooks, allowance, &mut count_freed);
+        self.discard_from = last.map_or(next.end(), PfnRange::end);
+        self.live_frames = self.live_frames.saturating_sub(freed_frames);
+    }
+
+    /// Drains a window of the isolated part.
+    fn drain<M: Map>(
+        &mut self,
+        mut window: Window<'f, P>,
+        poll: &mut Poll<'_, 'f, P, M>,
+    ) -> ControlFlow<Progress<PfnRange>> {
+        let progress = match poll.hotplug.drain(&mut window, poll.hooks, &mut poll.allowance) {
+            DrainProgress::Done => {
+                let was_free = window.was_free();
+                let drained = window.into_isolation().mark_drained();
+                let range = drained.range();
+                self.drained_part = join(self.drained_part.take(), drained);
+                // A free window was paid for when it was isolated.
+                let has_budget = was_free || poll.allowance.spend_window(range, false);
+                if has_budget || self.undrained_part.is_none() {
+                    return ControlFlow::Continue(());
+                }
+                return ControlFlow::Break(Progress::Working);
+            }
+            DrainProgress::Working => Progress::Working,
+            DrainProgress::Blocked(blocker) => Progress::Pending(blocker),
+        };
+        self.window = Some(window);
+        ControlFlow::Break(progress)
     }
 
     /// Counts the frames in use of the isolated part again, as far as the budget allows. Returns

@@ -1,9 +1,9 @@
 //! Chooses the windows of a shrink, the highest first.
 
-use super::Hotplug;
 use crate::addr::{Pfn, PfnRange};
 use crate::blocker::{Blocker, BlockerKind};
 use crate::geometry::SECTION_FRAMES;
+use crate::hotplug::Hotplug;
 use crate::invariant::OrRecordViolation;
 use crate::mapping::Map;
 use crate::platform::Platform;
