@@ -14,15 +14,15 @@
 mod tests;
 
 use crate::area::Area;
+use crate::error::DirectMapError;
 use crate::flush::flush_all;
 use crate::tables::{CallbackOwner, LINK_BYTES, SpareTables};
-use core::fmt;
 use core::sync::atomic::Ordering::{Relaxed, Release};
 use hotmem_addr::{Bytes, Pfn, PfnRange};
 use hotmem_pgtable::{
     Attributes, Caching, ENTRIES, Entry, EntryAddr, Flush, Flusher, Format, Kind, Level,
-    LocatedEntry, Mmu, Native, NativeFault, Run, Space, Split, StopReason, Stopped, StoppedBy,
-    Tables, VirtRange, entry_at, find_entry, find_entry_from,
+    LocatedEntry, Mmu, Native, Run, Space, Split, StopReason, Stopped, StoppedBy, Tables,
+    VirtRange, entry_at, find_entry, find_entry_from,
 };
 
 /// The number of frames of a 2 MiB page.
@@ -38,17 +38,6 @@ const ENTRY_BYTES: u64 = size_of::<u64>() as u64;
 /// 2 MiB page keeps its table, and for that of a 1 GiB page a table is still in reserve.
 fn reserved<F: Format>() -> Entry<F> {
     Entry::EMPTY.with(F::kernel_flag())
-}
-
-/// The reason why a range was not mapped.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum DirectMapError<F: Format> {
-    /// The range lies beyond the area of the direct map.
-    BeyondDirectMap(PfnRange),
-    /// No frame was available for a page table that the range needs.
-    NoTableFrame(PfnRange),
-    /// The page tables hold an unexpected entry.
-    Tables(Stopped<NativeFault<F>, F>),
 }
 
 /// The page tables of the direct map.
@@ -401,19 +390,3 @@ impl<T: Tables + Copy, F: Flusher + Copy> DirectMap<T, F> {
         Native::new(self.tables, self.flusher)
     }
 }
-
-impl<F: Format> fmt::Display for DirectMapError<F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            DirectMapError::BeyondDirectMap(range) => {
-                write!(f, "{range} lies beyond the area of the direct map")
-            }
-            DirectMapError::NoTableFrame(range) => {
-                write!(f, "no frame was available for the page tables of {range}")
-            }
-            DirectMapError::Tables(stopped) => write!(f, "page tables: {stopped}"),
-        }
-    }
-}
-
-impl<F: Format> core::error::Error for DirectMapError<F> {}

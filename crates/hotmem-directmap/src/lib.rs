@@ -50,6 +50,7 @@ mod area;
 mod arena;
 mod descriptor_map;
 mod direct_map;
+mod error;
 mod flush;
 mod ram_descriptors;
 mod tables;
@@ -59,7 +60,8 @@ pub use area::{Area, AreaError};
 pub use descriptor_map::{
     Access, BadDescriptorSize, DescriptorLayout, DescriptorMap, DescriptorMapError,
 };
-pub use direct_map::{DirectMap, DirectMapError, tables_needed};
+pub use direct_map::{DirectMap, tables_needed};
+pub use error::DirectMapError;
 pub use hotmem_addr::{AddrError, Bytes, Pfn, PfnRange};
 pub use hotmem_pgtable::{Attributes, Caching};
 pub use window::{PAGE_BYTES, Window, WindowError};
