@@ -6,8 +6,8 @@ use super::memory::Memory;
 use super::request::{BlockState, Response, ResponseError};
 use super::resize::from_obstacle;
 use super::resolution::Resolution;
-use super::status::{Failure, Pending, Statistics, Status};
-use super::walk::BlockWalk;
+use super::status::{Failure, Pending, Statistics};
+use super::walk::{BlockWalk, Segment};
 use hotmem::PfnRange;
 
 impl Driver {
@@ -38,78 +38,133 @@ impl Driver {
             }
         };
         self.statistics.count(response);
-        let failed = matches!(self.status, Status::Failed(_));
-        match (purpose, response) {
-            // Accept no new memory from a device that has failed.
-            (Purpose::Plug, Response::Ack { .. }) if failed => memory.plug_refused(range),
-            (Purpose::Plug, Response::Ack { .. }) => {
+        match purpose {
+            Purpose::Plug => self.plug_answered(range, response, memory),
+            Purpose::Unplug => self.unplug_answered(range, response, memory),
+            Purpose::Resolve => self.resolution_answered(range, response, memory),
+            Purpose::Query(segment) => self.query_answered(segment, range, response),
+            Purpose::Discard => self.discard_answered(range, response),
+            Purpose::Clear => self.clear_answered(response),
+        }
+    }
+
+    fn plug_answered<M: Memory>(
+        &mut self,
+        range: PfnRange,
+        response: Response,
+        memory: &mut M,
+    ) -> Result<(), Halt> {
+        match response {
+            Response::Ack { .. } if !self.has_failed() => {
                 memory.plugged(range);
                 self.plugged_frames += range.frames();
                 self.refused.accept(range);
                 self.plugged_below = range.end();
                 self.record_progress();
-                memory.bring_online().map_err(from_obstacle)?;
+                memory.bring_online().map_err(from_obstacle)
             }
-            (Purpose::Plug, refusal) => {
+            // Accept no new memory from a device that has failed.
+            Response::Ack { .. } => {
                 memory.plug_refused(range);
-                if refusal == Response::Error && !failed {
+                Ok(())
+            }
+            refusal => {
+                memory.plug_refused(range);
+                if refusal == Response::Error && !self.has_failed() {
                     // Query the blocks, because some devices answer ERROR after they have marked
                     // the blocks as plugged.
                     self.start_walk(BlockWalk::of_range(range));
                 }
-                return self.plug_refused(range, refusal);
+                self.plug_refused(range, refusal)
             }
-            (Purpose::Unplug, Response::Ack { .. }) => {
+        }
+    }
+
+    fn unplug_answered<M: Memory>(
+        &mut self,
+        range: PfnRange,
+        response: Response,
+        memory: &mut M,
+    ) -> Result<(), Halt> {
+        match response {
+            Response::Ack { .. } => {
                 memory.unplugged(range);
                 self.count_unplugged(range);
                 self.record_progress();
+                Ok(())
             }
-            (Purpose::Unplug, refusal @ Response::Error) => {
+            Response::Error => {
                 self.activity = Activity::Resolving(Resolution::of_own(range));
-                return self.unplug_refused(range, refusal);
+                self.unplug_refused(range, response)
             }
-            (Purpose::Unplug, refusal) => {
+            Response::Nack | Response::Busy => {
                 memory.unplug_refused(range);
-                return Err(postponed(refusal));
+                Err(postponed(response))
             }
-            (Purpose::Resolve, Response::Ack { state }) => {
+        }
+    }
+
+    fn resolution_answered<M: Memory>(
+        &mut self,
+        range: PfnRange,
+        response: Response,
+        memory: &mut M,
+    ) -> Result<(), Halt> {
+        match response {
+            Response::Ack { state } => {
                 let state = self.block_state(state)?;
-                return self.resolved(range, state, memory);
+                self.resolved(range, state, memory)
             }
-            (Purpose::Resolve, refusal @ Response::Error) => {
-                return self.resolve_less(range, postponed(refusal));
-            }
-            (Purpose::Query(_), refusal @ Response::Error) => {
-                return self.query_less(range, postponed(refusal));
-            }
-            (Purpose::Query(segment), Response::Ack { state }) => {
+            Response::Error => self.resolve_less(range, postponed(response)),
+            Response::Nack | Response::Busy => Err(postponed(response)),
+        }
+    }
+
+    fn query_answered(
+        &mut self,
+        segment: Segment,
+        range: PfnRange,
+        response: Response,
+    ) -> Result<(), Halt> {
+        match response {
+            Response::Ack { state } => {
                 let state = self.block_state(state)?;
-                return self.queried(segment, range, state);
+                self.queried(segment, range, state)
             }
-            (Purpose::Discard, Response::Ack { .. }) => {
+            Response::Error => self.query_less(range, postponed(response)),
+            Response::Nack | Response::Busy => Err(postponed(response)),
+        }
+    }
+
+    fn discard_answered(&mut self, range: PfnRange, response: Response) -> Result<(), Halt> {
+        match response {
+            Response::Ack { .. } => {
                 self.discarded(range);
                 self.refused.accept(range);
                 self.record_progress();
+                Ok(())
             }
-            (Purpose::Clear, Response::Ack { .. }) => {
-                self.activity = Activity::Resizing;
-                self.record_progress();
-            }
-            (Purpose::Clear, refusal @ Response::Error) => {
-                if !failed {
-                    self.start_walk(BlockWalk::of_device(&self.config));
-                }
-                return Err(postponed(refusal));
-            }
-            (Purpose::Discard, refusal) => {
+            refusal => {
                 self.query_again();
-                return self.plug_refused(range, refusal);
-            }
-            (Purpose::Resolve | Purpose::Query(_) | Purpose::Clear, refusal) => {
-                return Err(postponed(refusal));
+                self.plug_refused(range, refusal)
             }
         }
-        Ok(())
+    }
+
+    fn clear_answered(&mut self, response: Response) -> Result<(), Halt> {
+        match response {
+            Response::Ack { .. } => {
+                self.activity = Activity::Resizing;
+                self.record_progress();
+                Ok(())
+            }
+            refusal => {
+                if refusal == Response::Error && !self.has_failed() {
+                    self.start_walk(BlockWalk::of_device(&self.config));
+                }
+                Err(postponed(refusal))
+            }
+        }
     }
 
     /// Counts a range that the device has unplugged.
@@ -119,8 +174,8 @@ impl Driver {
         self.plugged_below = self.plugged_below.min(range.start());
     }
 
-    /// Records a refusal to plug `range`, or to unplug it from the bottom. After an ERROR, requests less at once, unless the request
-    /// was as small as possible.
+    /// Records a refusal to plug `range`, or to unplug it from the bottom. After an ERROR, requests less
+    /// at once, unless the request was as small as possible.
     fn plug_refused(&mut self, range: PfnRange, response: Response) -> Result<(), Halt> {
         let unit = self.config.unit_frames();
         match response == Response::Error && self.refused.refuse_plug(range, unit) {

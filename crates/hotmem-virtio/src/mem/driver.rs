@@ -355,7 +355,6 @@ impl Driver {
     }
 
     /// Returns whether the driver has stopped because of a failure.
-    #[cfg(feature = "virtio-drivers")]
     pub(super) fn has_failed(&self) -> bool {
         matches!(self.status, Status::Failed(_))
     }
