@@ -7,169 +7,58 @@ use super::emulator::Architecture;
 use super::jump;
 use super::kvm_cpu::kvm_cpu;
 use hotmem::Bytes;
-use std::process::Command;
+use std::{ffi::OsStr, process::Command};
 
 /// QEMU's exit status if the guest's verdict is PASS. The guest then writes 0x10 to QEMU's device
 /// `isa-debug-exit`, and QEMU exits with 2 × 0x10 + 1.
 const PASS_STATUS: i32 = 33;
+
+/// A command of QEMU that is being composed.
+struct Line {
+    command: Command,
+    /// The number of the next root port, which must differ from all others.
+    next_slot: u32,
+}
+
+impl Line {
+    fn add(&mut self, option: &str, value: impl AsRef<OsStr>) {
+        self.command.arg(option).arg(value);
+    }
+
+    /// Adds memory whose pages the host need not have until the guest uses them.
+    fn add_backend(&mut self, id: &str, size: Bytes) {
+        self.add("-object", format!("memory-backend-ram,id={id},size={}B,reserve=off", size.0));
+    }
+
+    fn add_root_port(&mut self, id: &str) {
+        let slot = self.next_slot;
+        self.next_slot += 1;
+        self.add("-device", format!("pcie-root-port,id={id},bus=pcie.0,slot={slot}"));
+    }
+}
 
 impl Config {
     /// Returns QEMU's command with all arguments. Its standard input, which is QEMU's monitor, must be
     /// a socket, and its standard output, which is the guest's serial console, a pipe.
     #[must_use]
     pub fn command(&self) -> Command {
-        // A device's region starts at a multiple of 1 GiB or at `device_address`, so `maxmem` must
-        // be larger than the sum of boot memory and device memory.
-        let gap = self.device_address.unwrap_or(Bytes::gib(16));
-        let boot_memory = self.boot_memory + self.late_memory;
-        let sufficient = boot_memory + self.all_device_memory() + gap;
-        let max_memory = self.max_memory.unwrap_or(sufficient);
-        let (accel, cpu) = match self.accel {
-            Accel::Tcg if self.architecture == Architecture::Aarch64 => {
-                let one_thread = self.icount || self.single_thread;
-                (if one_thread { "tcg,thread=single" } else { "tcg" }, "cortex-a72")
-            }
-            Accel::Tcg if self.architecture == Architecture::Riscv64 => {
-                let one_thread = self.icount || self.single_thread;
-                (if one_thread { "tcg,thread=single" } else { "tcg" }, "rv64")
-            }
-            Accel::Kvm if self.architecture != Architecture::X86_64 => ("kvm", "host"),
-            // `max` alone has 40 physical address bits, with which less than 1 TiB can be plugged.
-            // With `erms` Linux clears memory by `rep stosb`, which is four times slower under TCG.
-            Accel::Tcg if self.icount || self.single_thread => {
-                ("tcg,thread=single", "max,phys-bits=46,-erms")
-            }
-            Accel::Tcg => ("tcg", "max,phys-bits=46,-erms"),
-            Accel::Kvm => ("kvm", self.cpu.unwrap_or_else(|| kvm_cpu(&self.emulator))),
-        };
-        let mut command = self.emulator.command(self.architecture);
-        let mut add_option = |option: &str, value: String| {
-            command.arg(option).arg(value);
-        };
-        let nvdimm = if self.nvdimms.is_empty() { "" } else { ",nvdimm=on" };
-        let cxl = self.cxl.as_ref().map(Cxl::machine_options).unwrap_or_default();
-        // The host need not have as much memory as the guest that adds it late may use.
-        let backend = if self.late_memory == Bytes::ZERO { "" } else { ",memory-backend=ram" };
-        add_option("-machine", format!("{}{nvdimm}{cxl}{backend}", self.machine));
-        if !backend.is_empty() {
-            let size = boot_memory.0;
-            add_option("-object", format!("memory-backend-ram,id=ram,size={size}B,reserve=off"));
-        }
-        if let Some(firmware) = self.firmware {
-            add_option("-bios", firmware.into());
-        }
-        if self.architecture == Architecture::Aarch64 && self.memory_slots != 0 {
-            jump::options(&self.kernel)
-                .into_iter()
-                .for_each(|(name, value)| add_option(name, value));
-        }
-        add_option("-accel", accel.into());
-        add_option("-cpu", self.cpu.unwrap_or(cpu).into());
-        if self.icount {
-            add_option("-icount", "shift=0,sleep=on".into());
-        }
-        add_option("-smp", self.cpus.to_string());
-        add_option(
-            "-m",
-            match self.architecture {
-                // The machine has no place for more memory.
-                Architecture::Riscv64 => format!("{}B", boot_memory.0),
-                _ => format!(
-                    "{}B,slots={},maxmem={}B",
-                    boot_memory.0, self.memory_slots, max_memory.0
-                ),
-            },
-        );
-        if self.architecture == Architecture::X86_64 {
-            add_option("-device", "isa-debug-exit,iobase=0xf4,iosize=0x4".into());
-        }
-        for (node, memory) in self.nodes.iter().enumerate() {
-            let mut numa = format!("node,nodeid={node}");
-            if *memory != Bytes::ZERO {
-                add_option(
-                    "-object",
-                    format!("memory-backend-ram,id=boot{node},size={}B", memory.0),
-                );
-                numa += &format!(",memdev=boot{node}");
-            }
-            if node == 0 {
-                numa += &format!(",cpus=0-{}", self.cpus.saturating_sub(1));
-            }
-            add_option("-numa", numa);
-        }
-        let first =
-            (self.device_memory != Bytes::ZERO).then_some((self.device_memory, self.device_node));
-        let more = self.more_memory_devices.iter().map(|&(memory, node)| (memory, Some(node)));
-        let mut slots = 1..;
-        for (n, (memory, node)) in first.into_iter().chain(more).enumerate() {
-            let size = memory.0;
-            add_option(
-                "-object",
-                format!("memory-backend-ram,id=plug{n},size={size}B,reserve=off"),
-            );
-            let kind = match self.transport {
-                Transport::Pci => {
-                    add_option("-device", root_port(&format!("port{n}"), slots.next()));
-                    format!("virtio-mem-pci,bus=port{n}")
-                }
-                // QEMU does not choose an address for a device on this bus. These addresses overlap
-                // neither RAM nor each other.
-                Transport::Mmio => format!("virtio-mem,memaddr={}", (n + 1) << 40),
-            };
-            let node = node.map(|node| format!(",node={node}")).unwrap_or_default();
-            let address = self.device_address.filter(|_| n == 0);
-            let address =
-                address.map(|address| format!(",memaddr={}", address.0)).unwrap_or_default();
-            add_option(
-                "-device",
-                format!(
-                    "{kind},id=vmem{n},memdev=plug{n},block-size={}B,requested-size={}B{node}{address}",
-                    self.block_size.0, self.requested_at_start.0
-                ),
-            );
-        }
-        for (n, size) in self.nvdimms.iter().enumerate() {
-            let size = size.0;
-            add_option(
-                "-object",
-                format!("memory-backend-ram,id=persist{n},size={size}B,reserve=off"),
-            );
-            add_option("-device", format!("nvdimm,id=nvdimm{n},memdev=persist{n}"));
-        }
+        let command = self.emulator.command(self.architecture);
+        let mut line = Line { command, next_slot: 1 };
+        self.add_machine(&mut line);
+        self.add_cpus(&mut line);
+        self.add_memory(&mut line);
+        self.add_nodes(&mut line);
+        self.add_memory_devices(&mut line);
+        self.add_nvdimms(&mut line);
         if let Some(cxl) = &self.cxl {
-            cxl.add_options(&mut add_option);
+            cxl.add_options(|option, value| line.add(option, value));
         }
-        for (name, file) in &self.acpi_tables {
-            add_option("-acpitable", format!("sig={name},data={}", file.display()));
-        }
-        for (name, contents) in &self.firmware_files {
-            add_option("-fw_cfg", format!("name={name},string={contents}"));
-        }
-        if self.transport == Transport::Mmio {
-            // By default QEMU's virtio-mmio devices have the interface from before virtio 1.0.
-            add_option("-global", "virtio-mmio.force-legacy=false".into());
-        }
-        if self.balloon == Balloon::Everything {
-            add_option("-object", "iothread,id=hints".into());
-        }
-        if let Some(options) = self.balloon.options() {
-            add_option("-device", format!("virtio-balloon-pci,id=balloon0{options}"));
-        }
-        for &object in &self.other_objects {
-            add_option("-object", object.into());
-        }
-        for &device in &self.other_device_options {
-            add_option("-device", device.into());
-        }
-        if self.empty_ports > 0 {
-            add_option("-global", "ICH9-LPC.acpi-pci-hotplug-with-bridge-support=off".into());
-        }
-        for n in 0..self.empty_ports {
-            add_option("-device", root_port(&format!("spare{n}"), slots.next()));
-        }
+        self.add_firmware_files(&mut line);
+        self.add_other_devices(&mut line);
         if let Some(file) = &self.incoming_state {
-            add_option("-incoming", format!("exec:cat \"{}\"", file.display()));
+            line.add("-incoming", format!("exec:cat \"{}\"", file.display()));
         }
+        let mut command = line.command;
         let Config { kernel, append, .. } = self;
         Boot { kernel, initrd: self.initrd.as_deref(), append }.add_to(&mut command);
         // The first serial port is the console.
@@ -177,6 +66,151 @@ impl Config {
             command.args(["-chardev", &socket.chardev(), "-serial", "chardev:commands"]);
         }
         command
+    }
+
+    fn add_machine(&self, line: &mut Line) {
+        let nvdimm = if self.nvdimms.is_empty() { "" } else { ",nvdimm=on" };
+        let cxl = self.cxl.as_ref().map(Cxl::machine_options).unwrap_or_default();
+        // The host need not have as much memory as the guest that adds it late may use.
+        let has_late_memory = self.late_memory != Bytes::ZERO;
+        let backend = if has_late_memory { ",memory-backend=ram" } else { "" };
+        line.add("-machine", format!("{}{nvdimm}{cxl}{backend}", self.machine));
+        if has_late_memory {
+            line.add_backend("ram", self.boot_memory + self.late_memory);
+        }
+        if let Some(firmware) = self.firmware {
+            line.add("-bios", firmware);
+        }
+        if self.architecture == Architecture::Aarch64 && self.memory_slots != 0 {
+            jump::options(&self.kernel).iter().for_each(|(option, value)| line.add(option, value));
+        }
+    }
+
+    fn add_cpus(&self, line: &mut Line) {
+        let one_thread = self.icount || self.single_thread;
+        let tcg = if one_thread { "tcg,thread=single" } else { "tcg" };
+        let (accel, cpu) = match (self.accel, self.architecture) {
+            // `max` alone has 40 physical address bits, with which less than 1 TiB can be plugged.
+            // With `erms` Linux clears memory by `rep stosb`, which is four times slower under TCG.
+            (Accel::Tcg, Architecture::X86_64) => (tcg, "max,phys-bits=46,-erms"),
+            (Accel::Tcg, Architecture::Aarch64) => (tcg, "cortex-a72"),
+            (Accel::Tcg, Architecture::Riscv64) => (tcg, "rv64"),
+            (Accel::Kvm, Architecture::X86_64) => {
+                ("kvm", self.cpu.unwrap_or_else(|| kvm_cpu(&self.emulator)))
+            }
+            (Accel::Kvm, Architecture::Aarch64 | Architecture::Riscv64) => ("kvm", "host"),
+        };
+        line.add("-accel", accel);
+        line.add("-cpu", self.cpu.unwrap_or(cpu));
+        if self.icount {
+            line.add("-icount", "shift=0,sleep=on");
+        }
+        line.add("-smp", self.cpus.to_string());
+    }
+
+    fn add_memory(&self, line: &mut Line) {
+        let boot_memory = self.boot_memory + self.late_memory;
+        let memory = match self.architecture {
+            // The machine has no place for more memory.
+            Architecture::Riscv64 => format!("{}B", boot_memory.0),
+            Architecture::X86_64 | Architecture::Aarch64 => {
+                // A device's region starts at a multiple of 1 GiB or at `device_address`, so `maxmem`
+                // must be larger than the sum of boot memory and device memory.
+                let gap = self.device_address.unwrap_or(Bytes::gib(16));
+                let sufficient = boot_memory + self.all_device_memory() + gap;
+                let max_memory = self.max_memory.unwrap_or(sufficient);
+                let slots = self.memory_slots;
+                format!("{}B,slots={slots},maxmem={}B", boot_memory.0, max_memory.0)
+            }
+        };
+        line.add("-m", memory);
+        if self.architecture == Architecture::X86_64 {
+            line.add("-device", "isa-debug-exit,iobase=0xf4,iosize=0x4");
+        }
+    }
+
+    fn add_nodes(&self, line: &mut Line) {
+        for (node, memory) in self.nodes.iter().enumerate() {
+            let mut numa = format!("node,nodeid={node}");
+            if *memory != Bytes::ZERO {
+                let size = memory.0;
+                line.add("-object", format!("memory-backend-ram,id=boot{node},size={size}B"));
+                numa += &format!(",memdev=boot{node}");
+            }
+            if node == 0 {
+                numa += &format!(",cpus=0-{}", self.cpus.saturating_sub(1));
+            }
+            line.add("-numa", numa);
+        }
+    }
+
+    /// Adds the virtio-mem devices.
+    fn add_memory_devices(&self, line: &mut Line) {
+        let first = (self.device_memory, self.device_node);
+        let first = (self.device_memory != Bytes::ZERO).then_some(first);
+        let more = self.more_memory_devices.iter().map(|&(memory, node)| (memory, Some(node)));
+        for (n, (memory, node)) in first.into_iter().chain(more).enumerate() {
+            line.add_backend(&format!("plug{n}"), memory);
+            let kind = match self.transport {
+                Transport::Pci => {
+                    line.add_root_port(&format!("port{n}"));
+                    format!("virtio-mem-pci,bus=port{n}")
+                }
+                // QEMU does not choose an address for a device on this bus. These addresses overlap
+                // neither RAM nor each other.
+                Transport::Mmio => format!("virtio-mem,memaddr={}", (n + 1) << 40),
+            };
+            let (block, requested) = (self.block_size.0, self.requested_at_start.0);
+            let mut device = format!(
+                "{kind},id=vmem{n},memdev=plug{n},block-size={block}B,requested-size={requested}B"
+            );
+            if let Some(node) = node {
+                device += &format!(",node={node}");
+            }
+            if let Some(address) = self.device_address.filter(|_| n == 0) {
+                device += &format!(",memaddr={}", address.0);
+            }
+            line.add("-device", device);
+        }
+    }
+
+    fn add_nvdimms(&self, line: &mut Line) {
+        for (n, &size) in self.nvdimms.iter().enumerate() {
+            line.add_backend(&format!("persist{n}"), size);
+            line.add("-device", format!("nvdimm,id=nvdimm{n},memdev=persist{n}"));
+        }
+    }
+
+    /// Adds the ACPI tables and the files that the guest reads from the firmware.
+    fn add_firmware_files(&self, line: &mut Line) {
+        for (name, file) in &self.acpi_tables {
+            line.add("-acpitable", format!("sig={name},data={}", file.display()));
+        }
+        for (name, contents) in &self.firmware_files {
+            line.add("-fw_cfg", format!("name={name},string={contents}"));
+        }
+    }
+
+    /// Adds the balloon, what tests add, and ports for devices that are added later.
+    fn add_other_devices(&self, line: &mut Line) {
+        if self.transport == Transport::Mmio {
+            // By default QEMU's virtio-mmio devices have the interface from before virtio 1.0.
+            line.add("-global", "virtio-mmio.force-legacy=false");
+        }
+        if self.balloon == Balloon::Everything {
+            line.add("-object", "iothread,id=hints");
+        }
+        if let Some(options) = self.balloon.options() {
+            line.add("-device", format!("virtio-balloon-pci,id=balloon0{options}"));
+        }
+        self.other_objects.iter().for_each(|object| line.add("-object", object));
+        self.other_device_options.iter().for_each(|device| line.add("-device", device));
+        if self.empty_ports > 0 {
+            line.add("-global", "ICH9-LPC.acpi-pci-hotplug-with-bridge-support=off");
+        }
+        for n in 0..self.empty_ports {
+            line.add_root_port(&format!("spare{n}"));
+        }
     }
 }
 
@@ -195,10 +229,6 @@ impl From<&Config> for Launch {
             ..Launch::new(config.command(), config.patience)
         }
     }
-}
-
-fn root_port(id: &str, slot: Option<u32>) -> String {
-    format!("pcie-root-port,id={id},bus=pcie.0,slot={}", slot.unwrap_or_default())
 }
 
 #[cfg(test)]
