@@ -7,7 +7,7 @@ use super::request::{BlockState, Response, ResponseError};
 use super::resize::from_obstacle;
 use super::resolution::Resolution;
 use super::status::{Failure, Pending, Statistics};
-use super::walk::{BlockWalk, Segment};
+use super::walk::BlockWalk;
 use hotmem::PfnRange;
 
 impl Driver {
@@ -38,13 +38,24 @@ impl Driver {
             }
         };
         self.statistics.count(response);
-        match purpose {
-            Purpose::Plug => self.plug_answered(range, response, memory),
-            Purpose::Unplug => self.unplug_answered(range, response, memory),
-            Purpose::Resolve => self.resolution_answered(range, response, memory),
-            Purpose::Query(segment) => self.query_answered(segment, range, response),
-            Purpose::Discard => self.discard_answered(range, response),
-            Purpose::Clear => self.clear_answered(response),
+        match (purpose, response) {
+            (Purpose::Plug, _) => self.plug_answered(range, response, memory),
+            (Purpose::Unplug, _) => self.unplug_answered(range, response, memory),
+            (Purpose::Discard, _) => self.discard_answered(range, response),
+            (Purpose::Clear, _) => self.clear_answered(response),
+            (Purpose::Resolve, Response::Ack { state }) => {
+                let state = self.block_state(state)?;
+                self.resolved(range, state, memory)
+            }
+            (Purpose::Resolve, Response::Error) => self.resolve_less(range, postponed(response)),
+            (Purpose::Query(segment), Response::Ack { state }) => {
+                let state = self.block_state(state)?;
+                self.queried(segment, range, state)
+            }
+            (Purpose::Query(_), Response::Error) => self.query_less(range, postponed(response)),
+            (Purpose::Resolve | Purpose::Query(_), Response::Nack | Response::Busy) => {
+                Err(postponed(response))
+            }
         }
     }
 
@@ -54,30 +65,26 @@ impl Driver {
         response: Response,
         memory: &mut M,
     ) -> Result<(), Halt> {
-        match response {
-            Response::Ack { .. } if !self.has_failed() => {
-                memory.plugged(range);
-                self.plugged_frames += range.frames();
-                self.refused.accept(range);
-                self.plugged_below = range.end();
-                self.record_progress();
-                memory.bring_online().map_err(from_obstacle)
-            }
-            // Accept no new memory from a device that has failed.
-            Response::Ack { .. } => {
-                memory.plug_refused(range);
-                Ok(())
-            }
-            refusal => {
-                memory.plug_refused(range);
-                if refusal == Response::Error && !self.has_failed() {
-                    // Query the blocks, because some devices answer ERROR after they have marked
-                    // the blocks as plugged.
-                    self.start_walk(BlockWalk::of_range(range));
-                }
-                self.plug_refused(range, refusal)
-            }
+        let is_acknowledged = matches!(response, Response::Ack { .. });
+        if is_acknowledged && !self.has_failed() {
+            memory.plugged(range);
+            self.plugged_frames += range.frames();
+            self.refused.accept(range);
+            self.plugged_below = range.end();
+            self.record_progress();
+            return memory.bring_online().map_err(from_obstacle);
         }
+        // Accept no new memory from a device that has failed.
+        memory.plug_refused(range);
+        if is_acknowledged {
+            return Ok(());
+        }
+        if response == Response::Error && !self.has_failed() {
+            // Query the blocks, because some devices answer ERROR after they have marked the blocks
+            // as plugged.
+            self.start_walk(BlockWalk::of_range(range));
+        }
+        self.plug_refused(range, response)
     }
 
     fn unplug_answered<M: Memory>(
@@ -101,38 +108,6 @@ impl Driver {
                 memory.unplug_refused(range);
                 Err(postponed(response))
             }
-        }
-    }
-
-    fn resolution_answered<M: Memory>(
-        &mut self,
-        range: PfnRange,
-        response: Response,
-        memory: &mut M,
-    ) -> Result<(), Halt> {
-        match response {
-            Response::Ack { state } => {
-                let state = self.block_state(state)?;
-                self.resolved(range, state, memory)
-            }
-            Response::Error => self.resolve_less(range, postponed(response)),
-            Response::Nack | Response::Busy => Err(postponed(response)),
-        }
-    }
-
-    fn query_answered(
-        &mut self,
-        segment: Segment,
-        range: PfnRange,
-        response: Response,
-    ) -> Result<(), Halt> {
-        match response {
-            Response::Ack { state } => {
-                let state = self.block_state(state)?;
-                self.queried(segment, range, state)
-            }
-            Response::Error => self.query_less(range, postponed(response)),
-            Response::Nack | Response::Busy => Err(postponed(response)),
         }
     }
 

@@ -1,6 +1,6 @@
 //! Isolates the windows of a shrink, and gives up those that cannot be drained.
 
-use super::{Shrink, Step};
+use super::Shrink;
 use crate::addr::{Pfn, PfnRange};
 use crate::blocker::{Blocker, BlockerKind};
 use crate::geometry::PAGEBLOCK_FRAMES;
@@ -10,8 +10,6 @@ use crate::hotplug::poll::Poll;
 use crate::isolate::Isolation;
 use crate::mapping::Map;
 use crate::platform::Platform;
-use crate::progress::Progress;
-use core::ops::ControlFlow;
 
 impl<'f, P: Platform> Shrink<'f, P> {
     /// Returns the next window to drain: the highest that is isolated already, or else the highest that
@@ -26,12 +24,13 @@ impl<'f, P: Platform> Shrink<'f, P> {
         }
     }
 
-    /// Makes `next` the window that is drained, or isolates it as the first of several.
+    /// Makes `next` the window that is drained, or isolates it as the first of several. Returns whether the
+    /// budget is not used up.
     pub(super) fn begin_window<M: Map>(
         &mut self,
         next: PfnRange,
         poll: &mut Poll<'_, 'f, P, M>,
-    ) -> Step<'f, P> {
+    ) -> bool {
         let costs_little = match self.isolated.take() {
             Some(isolated) => {
                 self.begin_isolated(next, isolated, poll);
@@ -40,7 +39,7 @@ impl<'f, P: Platform> Shrink<'f, P> {
             }
             None => self.begin_untried(next, poll),
         };
-        go_on_if(poll.allowance.spend_window(next, costs_little))
+        poll.allowance.spend_window(next, costs_little)
     }
 
     /// Makes the highest window of the isolated memory the one that is drained.
@@ -101,13 +100,13 @@ impl<'f, P: Platform> Shrink<'f, P> {
     }
 
     /// Isolates the window right below the isolated memory, if the shrink will take that window and
-    /// there is enough free memory elsewhere.
-    pub(super) fn isolate_more<M: Map>(&mut self, poll: &mut Poll<'_, 'f, P, M>) -> Step<'f, P> {
+    /// there is enough free memory elsewhere. Returns whether the budget is not used up.
+    pub(super) fn isolate_more<M: Map>(&mut self, poll: &mut Poll<'_, 'f, P, M>) -> bool {
         match self.isolate_window_below(poll) {
-            Some((window, was_free)) => go_on_if(poll.allowance.spend_window(window, was_free)),
+            Some((window, was_free)) => poll.allowance.spend_window(window, was_free),
             None => {
                 self.isolates_more = false;
-                ControlFlow::Continue(())
+                true
             }
         }
     }
@@ -191,9 +190,4 @@ impl<'f, P: Platform> Shrink<'f, P> {
     fn is_next(&self, window: PfnRange) -> bool {
         window.end() >= self.untried.range().end()
     }
-}
-
-/// Goes on with the poll if the budget is not used up.
-fn go_on_if<'f, P: Platform>(has_budget: bool) -> Step<'f, P> {
-    if has_budget { ControlFlow::Continue(()) } else { ControlFlow::Break(Progress::Working) }
 }

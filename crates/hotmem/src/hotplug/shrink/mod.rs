@@ -25,7 +25,6 @@ use crate::origin::InstanceId;
 use crate::platform::Platform;
 use crate::progress::Progress;
 use core::fmt;
-use core::ops::ControlFlow;
 use untried::Untried;
 
 /// A request to take memory offline for removal, the highest memory first. It skips boot memory,
@@ -101,9 +100,6 @@ impl<'f, P> Shrink<'f, P> {
     }
 }
 
-/// Whether a poll goes on with the next step, or ends with this progress.
-type Step<'f, P> = ControlFlow<Progress<Removal<'f, P>>>;
-
 impl<'f, P: Platform> Shrink<'f, P> {
     /// Continues the shrink. A run that is [ready](Progress::Ready) is drained, offline and
     /// unmapped: offer it to the device, then commit or abandon the removal. The shrink is over
@@ -125,38 +121,33 @@ impl<'f, P: Platform> Shrink<'f, P> {
         self.unpark(hooks);
         let mut poll = Poll { hotplug, hooks, allowance: budget.into() };
         loop {
-            if let ControlFlow::Break(progress) = self.step(&mut poll) {
-                return progress;
+            let has_budget = if let Some(window) = self.window.take() {
+                self.drain(window, &mut poll)
+            } else if self.isolates_more {
+                self.isolate_more(&mut poll)
+            } else {
+                let next = self.next_window(poll.hotplug);
+                let joins = next.is_some_and(|next| self.joins_ready_run(next, poll.hotplug));
+                if !self.ready_run.is_empty() && !joins {
+                    match self.hand_out_ready_run(&mut poll) {
+                        Some(removal) => return Progress::Ready(removal),
+                        None => continue,
+                    }
+                }
+                match next {
+                    Some(next) => self.begin_window(next, &mut poll),
+                    None => return self.end(&mut poll),
+                }
+            };
+            if !has_budget {
+                return Progress::Working;
             }
         }
     }
 
-    /// Does the first of these that applies: drains the isolated window; isolates the window below what
-    /// is isolated; hands out the run that is ready; begins the next window; ends.
-    fn step<M: Map>(&mut self, poll: &mut Poll<'_, 'f, P, M>) -> Step<'f, P> {
-        if let Some(window) = self.window.take() {
-            return self.drain(window, poll);
-        }
-        if self.isolates_more {
-            return self.isolate_more(poll);
-        }
-        let next = self.next_window(poll.hotplug);
-        let joins = next.is_some_and(|next| self.joins_ready_run(next, poll.hotplug));
-        if !self.ready_run.is_empty() && !joins {
-            return self.hand_out_ready_run(poll);
-        }
-        match next {
-            Some(next) => self.begin_window(next, poll),
-            None => ControlFlow::Break(self.end(poll)),
-        }
-    }
-
-    /// Drains a window, and takes it offline once no frame of it is in use.
-    fn drain<M: Map>(
-        &mut self,
-        mut window: Window<'f, P>,
-        poll: &mut Poll<'_, 'f, P, M>,
-    ) -> Step<'f, P> {
+    /// Drains a window, and takes it offline once no frame of it is in use. Returns whether the budget is
+    /// not used up.
+    fn drain<M: Map>(&mut self, mut window: Window<'f, P>, poll: &mut Poll<'_, 'f, P, M>) -> bool {
         match poll.hotplug.drain(&mut window, poll.hooks, &mut poll.allowance) {
             DrainProgress::Done => self.add_to_ready(window.into_isolation(), poll),
             DrainProgress::Blocked(blocker) => {
@@ -164,10 +155,10 @@ impl<'f, P: Platform> Shrink<'f, P> {
             }
             DrainProgress::Working => {
                 self.window = Some(window);
-                return ControlFlow::Break(Progress::Working);
+                return false;
             }
         }
-        ControlFlow::Continue(())
+        true
     }
 
     /// Ends the poll of a shrink that has tried all of its range.

@@ -1,17 +1,15 @@
 //! The run of memory that a shrink has taken offline and not handed out yet.
 
-use super::{Shrink, Step};
+use super::Shrink;
 use crate::addr::PfnRange;
 use crate::blocker::BlockerKind;
 use crate::geometry::SECTION_FRAMES;
-use crate::hotplug::Hotplug;
 use crate::hotplug::poll::Poll;
+use crate::hotplug::{Hotplug, Removal};
 use crate::invariant::OrRecordViolation;
 use crate::isolate::Isolation;
 use crate::mapping::Map;
 use crate::platform::Platform;
-use crate::progress::Progress;
-use core::ops::ControlFlow;
 
 impl<'f, P: Platform> Shrink<'f, P> {
     /// Takes a drained window out of the allocator and adds it to `ready_run`.
@@ -45,25 +43,25 @@ impl<'f, P: Platform> Shrink<'f, P> {
                 && joined.is_some_and(|joined| hotplug.is_announced(joined)))
     }
 
-    /// Unmaps the upper part of `ready_run` that the platform can take at one time, and ends the poll
-    /// with it. If it cannot be removed, puts it online again.
+    /// Unmaps the upper part of `ready_run` that the platform can take at one time, and returns it. If it
+    /// cannot be removed, puts it online again.
     pub(super) fn hand_out_ready_run<M: Map>(
         &mut self,
         poll: &mut Poll<'_, 'f, P, M>,
-    ) -> Step<'f, P> {
+    ) -> Option<Removal<'f, P>> {
         let top = self.split_off_top();
         let blocker = match poll.hotplug.descriptors_of_others(top, top) {
             // `top` holds descriptors of memory whose removal was abandoned, so that memory stays.
             Some(range) => BlockerKind::Metadata.at(range),
             None => match poll.hotplug.unmap(top, true) {
-                Ok(removal) => return ControlFlow::Break(Progress::Ready(removal)),
+                Ok(removal) => return Some(removal),
                 Err(_) => BlockerKind::NoTables.at(top),
             },
         };
         poll.hotplug.bring_back_online(top, poll.hooks);
         self.frames_left += top.frames();
         self.blocker.get_or_insert(blocker);
-        ControlFlow::Continue(())
+        None
     }
 
     /// Takes at most `max_run` frames off the upper end of `ready_run`. If possible, cuts at a section
