@@ -1,6 +1,7 @@
 //! Counts the instructions of a pair, an allocation and the free of what it allocated, near each of
-//! four nodes in turn. The CPU is on the first node. What a build of the engine makes of a pair depends
-//! on the compiler's options, so the peer is a pair within bounds, which divides a pageblock each time.
+//! four nodes in turn. The CPU is on the first node, and all memory is kernel memory. What a build of
+//! the engine makes of a pair depends on the compiler's options, so the peers are other pairs: one within
+//! bounds, which divides a pageblock each time, and one of a request that no movable memory would suit.
 
 use crate::instruction_count::{can_count, instructions};
 use hotmem::*;
@@ -34,30 +35,47 @@ fn boot<'f>(frames: &'f Frames<OneCpu>, memory: &Memory) -> Hotplug<'f, OneCpu> 
     hotmem_testkit::start(frames, memory.direct_map(), map).unwrap()
 }
 
+/// If this is the process under valgrind, makes the pairs that it was told to make, and returns true.
+fn is_counted() -> bool {
+    let Some(kind) = std::env::var_os(VARIABLE) else { return false };
+    let memory = Memory::new(2 * u64::from(NODES) * SECTION);
+    let frames = Frames::new(OneCpu);
+    let _hotplug = boot(&frames, &memory);
+    let frame = AllocRequest::frames(1);
+    let near = |n: u32| NodeChoice::Near(NodeId(n));
+    if kind == "bounds" {
+        let node = |n: u32| range(u64::from(n) * 2 * SECTION, 2 * SECTION);
+        counted_pairs(&frames, |n| frame.within(node(n).start()..node(n).end()));
+    } else if kind == "movable" {
+        counted_pairs(&frames, |n| frame.movable().node(near(n)));
+    } else {
+        counted_pairs(&frames, |n| frame.node(near(n)));
+    }
+    frames.validated().unwrap();
+    true
+}
+
 #[test]
 fn a_pair_near_each_node_in_turn_divides_no_pageblock() {
-    if let Some(peer) = std::env::var_os(VARIABLE) {
-        let memory = Memory::new(2 * u64::from(NODES) * SECTION);
-        let frames = Frames::new(OneCpu);
-        let _hotplug = boot(&frames, &memory);
-        let frame = AllocRequest::frames(1);
-        if peer == "bounds" {
-            let node = |n: u32| range(u64::from(n) * 2 * SECTION, 2 * SECTION);
-            counted_pairs(&frames, |n| frame.within(node(n).start()..node(n).end()));
-        } else {
-            counted_pairs(&frames, |n| frame.node(NodeChoice::Near(NodeId(n))));
-        }
-        frames.validated().unwrap();
-        return;
-    }
-    if !can_count() {
+    if is_counted() || !can_count() {
         return;
     }
     let test = "nodes_in_turn::a_pair_near_each_node_in_turn_divides_no_pageblock";
-    let pair = |peer| instructions(test, "counted_pairs", (VARIABLE, peer));
+    let pair = |kind| instructions(test, "counted_pairs", (VARIABLE, kind));
     let (near, within_bounds) = (pair("nodes"), pair("bounds"));
     assert!(
         2.0 * near < within_bounds,
         "{near} instructions near nodes, {within_bounds} in bounds"
     );
+}
+
+#[test]
+fn a_movable_pair_near_each_node_in_turn_uses_the_cursors_of_the_kernel_zone() {
+    if is_counted() || !can_count() {
+        return;
+    }
+    let test = "nodes_in_turn::a_movable_pair_near_each_node_in_turn_uses_the_cursors_of_the_kernel_zone";
+    let pair = |kind| instructions(test, "counted_pairs", (VARIABLE, kind));
+    let (movable, kernel) = (pair("movable"), pair("nodes"));
+    assert!(movable < 2.0 * kernel, "{movable} instructions of movable pairs, {kernel} of others");
 }

@@ -31,14 +31,23 @@ impl<P: Platform> Frames<P> {
         }
     }
 
-    /// Allocates one frame for `request`, which is restricted to `node` and in no other way, by a search,
-    /// and points this CPU's cursor of the node to the frame's word.
+    /// Allocates one frame for `request`, which is restricted to `node` and in no other way, after an
+    /// attempt at the cursor of its first zone has failed: at that of its next zone, if the first one
+    /// looks exhausted; otherwise by a search. Then this CPU's cursor of the node points to the frame's
+    /// word.
     #[inline(never)]
     pub(in crate::frames) fn alloc_frame_near_slowly(
         &self,
         node: NodeId,
         request: AllocRequest,
     ) -> Result<PfnRange, AllocError> {
+        if let &[first_zone, next_zone] = request.zones()
+            && self.call().looks_exhausted(first_zone)
+            && let Some(start) = self.take_frame_near(node, next_zone)
+            && let Some(frame) = PfnRange::with_len(start, 1)
+        {
+            return Ok(frame);
+        }
         let frame = self.alloc_anywhere(request)?;
         self.call().point_node_cursor(node, frame.start());
         Ok(frame)
