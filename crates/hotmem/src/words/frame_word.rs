@@ -19,16 +19,18 @@ use super::word_bits::{
 };
 use crate::addr::Pfn;
 use crate::geometry::{BITMAP_WORD_BITS, GROUP_FRAMES};
-use crate::sync::{AtomicU64, Ordering, mutant, sequential};
+use crate::sync::{AtomicU64, Ordering, const_unless_loom, mutant, sequential};
 
 /// A word of a frame bitmap.
 #[repr(transparent)]
 pub(crate) struct FrameWord(AtomicU64);
 
 impl FrameWord {
-    #[cfg(loom)]
-    pub(super) fn new() -> FrameWord {
-        FrameWord(AtomicU64::new(0))
+    const_unless_loom! {
+        /// Returns a word that belongs to no bitmap yet.
+        pub(super) fn new() -> FrameWord {
+            FrameWord(AtomicU64::new(0))
+        }
     }
 
     /// Initialises the word: records the number of its first frame, `frame`, and holds the word,
