@@ -14,8 +14,8 @@ fn main(boot: &Boot) -> Result<(), PrintedError> {
     let ram = boot.mapped_ram().map(BootRange::from);
     let reserved = boot.in_use().map(BootRange::from);
     let map = BootMap { reserved: &reserved, ..BootMap::from(&ram) };
-    // SAFETY: the boot code has mapped a GiB of memory in the direct map. Of this memory only the
-    // image is in use, and the image is reserved.
+    // SAFETY: the boot code has mapped a GiB of memory in the direct map. What of it is in use is
+    // reserved: the image, with the stack and the page tables, and the memory of the firmware.
     let _hotplug = unsafe {
         let mapping = AlwaysMapped::new(direct_map(0), BOOT_MAPPING.try_into()?);
         Hotplug::bootstrap(&FRAMES, mapping, map)?

@@ -22,8 +22,8 @@ fn main(boot: &Boot) -> Result<(), PrintedError> {
     let ram = boot.ram_below(end).map(BootRange::from);
     let reserved = boot.in_use().map(BootRange::from);
     let map = BootMap { reserved: &reserved, ..BootMap::from(&ram) };
-    // SAFETY: the boot code has mapped a GiB of memory in the direct map. Of this memory only the
-    // image is in use, and the image is reserved.
+    // SAFETY: the boot code has mapped a GiB of memory in the direct map. What of it is in use is
+    // reserved: the image, with the stack and the page tables, and the memory of the firmware.
     let hotplug = unsafe {
         let mapping = AlwaysMapped::new(direct_map(0), BOOT_MAPPING.try_into()?);
         Hotplug::bootstrap(&FRAMES, mapping, map)?
@@ -59,8 +59,8 @@ fn shrink(
     hotplug: &mut Hotplug<'static, OneCpu>,
     range: hotmem::PfnRange,
 ) -> Result<Removed, PrintedError> {
-    let mut shrink = Shrink::new(range);
     let mut removed = Removed { mib: 0, blocker: None };
+    let mut shrink = Shrink::new(range);
     loop {
         match shrink.poll(hotplug, &mut NoHooks, Budget::UNLIMITED) {
             Progress::Ready(removal) => {

@@ -1,5 +1,6 @@
 //! Checks of what documents say about the tree: the oldest version of Rust of each crate, dependencies to
-//! copy, figures that are copied from docs/benchmarks.md, and the container of developers.
+//! copy, code of examples, figures that are copied from docs/benchmarks.md, and the container of
+//! developers.
 
 use crate::workspace::Package;
 
@@ -52,6 +53,18 @@ fn has_figure(row: &str, figure: &str) -> bool {
     })
 }
 
+/// Returns the pieces of code on a page that are not in the example that the page has named last. The
+/// line `// …` separates two pieces.
+fn code_that_differs<'t>(page: &'t str, example: impl Fn(&str) -> String) -> Vec<&'t str> {
+    let blocks = page.match_indices("```rust\n").flat_map(|(at, fence)| {
+        let name = page[..at].rsplit("`embedding/").next().and_then(|rest| rest.split('`').next());
+        let example = example(name.unwrap_or_default());
+        let code = page[at + fence.len()..].split("```").next().unwrap_or_default();
+        code.split("// …\n").filter(move |piece| !example.contains(piece))
+    });
+    blocks.collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -77,6 +90,24 @@ mod tests {
             }
         }
         assert_eq!(printed.as_table(), Some(&*used));
+    }
+
+    #[test]
+    fn the_page_on_embedding_has_the_code_of_its_kernels() {
+        let read = |name: &str| fs::read_to_string(root().join(name)).unwrap();
+        let page = read("docs/embedding.md");
+        assert!(page.contains("```rust\n"), "the page has code");
+        let example = |name: &str| read(&format!("embedding/{name}"));
+        assert_eq!(code_that_differs(&page, example), [""; 0]);
+    }
+
+    #[test]
+    fn code_that_its_example_lacks_is_found() {
+        let example = |name: &str| if name == "b.rs" { "1;\n2;\n3;\n" } else { "4;\n" }.to_owned();
+        let named = ["a.rs", "b.rs"].map(|name| format!("`embedding/{name}` `c`\n")).concat();
+        let page = |code| format!("{named}```rust\n{code}```\n");
+        assert_eq!(code_that_differs(&page("1;\n// …\n3;\n"), example), [""; 0]);
+        assert_eq!(code_that_differs(&page("2;\n// …\n4;\n"), example), ["4;\n"]);
     }
 
     /// A developer's container has the system and the packages of CI.

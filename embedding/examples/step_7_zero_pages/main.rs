@@ -28,8 +28,8 @@ fn main(boot: &Boot) -> Result<(), PrintedError> {
     let reserved = boot.in_use().map(BootRange::from);
     let map = BootMap { reserved: &reserved, ..BootMap::from(&ram) };
     let mapping = KernelMapping::take_over_boot_tables()?;
-    // SAFETY: the boot code has mapped all RAM of the boot map. Of this RAM only the image is in
-    // use, and the image is reserved.
+    // SAFETY: the boot code has mapped all RAM of the boot map. What of it is in use is reserved: the
+    // image, with the stack and the page tables, and the memory of the firmware.
     let mut hotplug = unsafe { Hotplug::bootstrap(&FRAMES, mapping, map) }?;
     for ram in boot.unmapped_ram() {
         mapping::add_boot_ram(&mut hotplug, ram)?;
