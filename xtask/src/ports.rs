@@ -1,7 +1,7 @@
 //! `cargo xtask ports`, which builds and boots the ports: other kernels with Hotmem as their frame
 //! allocator.
 
-use crate::{steps::Steps, table};
+use crate::{step::Step, steps::Steps, table};
 use std::process::ExitCode;
 
 const PORTS: [&str; 3] = ["arceos", "ostd", "c-kernel"];
@@ -20,9 +20,9 @@ pub(crate) fn run(port: &str) -> ExitCode {
     steps.conclude_tests()
 }
 
-/// Builds the first kernel of each port and runs its tests.
-pub(crate) fn check(steps: &mut Steps) {
-    run_parts(steps, &PORTS, &["first", "smoke"]);
+/// Returns the steps that build the first kernel of each port and boot it.
+pub(crate) fn first_kernels() -> Vec<Step> {
+    steps_of(&PORTS, &["first", "smoke"])
 }
 
 /// Builds all kernels of all ports and runs all their tests.
@@ -36,12 +36,19 @@ pub(crate) fn lint(steps: &mut Steps) {
     run_parts(steps, &PORTS, &["lint"]);
 }
 
-/// Runs these parts of the steps of each port. A port need not have all parts.
+/// Runs these parts of the steps of each port.
 fn run_parts(steps: &mut Steps, ports: &[&str], parts: &[&str]) {
-    for port in ports {
-        let groups = parts.iter().map(|part| format!("{port}-{part}"));
-        groups.filter(|group| table::has_steps(group)).for_each(|group| steps.run_group(&group));
-    }
+    steps_of(ports, parts).iter().for_each(|step| steps.run(step));
+}
+
+/// Returns these parts of the steps of each port. A port need not have all parts.
+fn steps_of(ports: &[&str], parts: &[&str]) -> Vec<Step> {
+    let groups =
+        ports.iter().flat_map(|port| parts.iter().map(move |part| format!("{port}-{part}")));
+    groups
+        .filter(|group| table::has_steps(group))
+        .flat_map(|group| table::steps(&group, &[]))
+        .collect()
 }
 
 #[cfg(test)]

@@ -126,12 +126,19 @@ impl Steps {
         self.run_lanes(&lanes, &mut std::io::stdout(), |_| ());
     }
 
-    /// Runs the steps of the group `beside` one after another, while `foreground` runs other steps, which
-    /// leave CPUs idle. Shows the output of `beside` when `foreground` has returned.
-    pub(crate) fn run_beside(&mut self, beside: &str, foreground: impl FnOnce(&mut Steps)) {
-        let mut beside = table::steps(beside, &[]);
-        beside.retain(|step| self.has_tools(step));
-        self.run_lanes(&[&beside], &mut std::io::stdout(), foreground);
+    /// Runs the steps of each lane one after another, and the lanes beside `foreground`, which leaves CPUs
+    /// idle. Installs the tools of all lanes first. Shows the output of a lane when `foreground` has
+    /// returned.
+    pub(crate) fn run_beside(
+        &mut self,
+        mut lanes: Vec<Vec<Step>>,
+        foreground: impl FnOnce(&mut Steps),
+    ) {
+        for lane in &mut lanes {
+            lane.retain(|step| self.has_tools(step));
+        }
+        let lanes: Vec<_> = lanes.iter().map(Vec::as_slice).collect();
+        self.run_lanes(&lanes, &mut std::io::stdout(), foreground);
     }
 
     /// Runs the steps of each lane one after another, and the lanes and `foreground` at the same time.

@@ -19,15 +19,24 @@ pub(crate) fn run() -> ExitCode {
     let mut steps = Steps::timed("cargo xtask test");
     // Without valgrind, tests that count instructions are skipped.
     steps.wants("valgrind");
-    steps.run_beside("test-beside", |steps| {
+    steps.run_beside(independent_lanes(), |steps| {
         steps.run_group("test");
-        embed::check(steps);
-        ports::check(steps);
-        stack::check(steps);
-        text_size::check(steps);
-        alloc_free_instructions::check(steps);
+        steps.run_beside(vec![table::steps("test-machines", &[])], |steps| {
+            steps.run_group("test-many-machines");
+            embed::check(steps);
+            stack::check(steps);
+            text_size::check(steps);
+            alloc_free_instructions::check(steps);
+        });
     });
     steps.conclude_tests()
+}
+
+/// Returns the lanes of steps that need nothing that other lanes build, except the program that boots the
+/// ports.
+fn independent_lanes() -> Vec<Vec<Step>> {
+    let targets = table::steps("test-targets", &[]);
+    vec![table::steps("test-builds", &[]), [targets, ports::first_kernels()].concat()]
 }
 
 /// Runs longer model checks and random tests, fuzzing, and all tests on a busy host and on one CPU.
@@ -73,6 +82,34 @@ fn fuzz(steps: &mut Steps) {
             );
             let wants = vec!["fuzz".to_owned()];
             steps.run(&Step { wants, ..Step::new(format!("fuzzing {target}"), run) });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    /// Returns the directory in which a step of cargo builds. The test program that boots the ports is built
+    /// in a moment.
+    fn build_directory(step: &Step) -> Option<&str> {
+        if !step.run.contains("cargo ") || step.run.contains(" --test ports ") {
+            return None;
+        }
+        let directory = step.run.split_once("--target-dir ").map_or("target", |(_, words)| words);
+        directory.split_whitespace().next()
+    }
+
+    /// Cargo would let a step of one lane wait for a step of another.
+    #[test]
+    fn lanes_beside_all_other_steps_build_in_directories_of_their_own() {
+        let mut directories = BTreeSet::from(["target"]);
+        let lanes = independent_lanes();
+        for lane in &lanes {
+            let own: BTreeSet<_> = lane.iter().filter_map(build_directory).collect();
+            assert!(!own.is_empty() && own.is_disjoint(&directories), "{own:?}, {directories:?}");
+            directories.extend(own);
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::step;
+use std::path::Path;
 
 #[test]
 fn test_results_are_parsed_from_cargos_output() {
@@ -108,6 +109,38 @@ fn lanes_and_the_foreground_run_at_the_same_time_and_their_results_add_up() {
     std::fs::remove_dir_all(dir).unwrap();
     assert_eq!((steps.passed_test_count, steps.failed_test_count, steps.times.len()), (8, 4, 4));
     assert_eq!(steps.failures.len(), 1);
+}
+
+/// Returns a line of the shell that appends a word to the file `order` in this directory.
+fn note(dir: &Path, word: &str) -> String {
+    format!("echo {word} >> {}/order; echo {word} 1; sleep 0.01; echo {word} 2", dir.display())
+}
+
+#[test]
+fn a_lane_runs_in_order_after_a_failure_and_each_output_is_whole() {
+    let dir = std::env::temp_dir().join(format!("hotmem-lanes-{}", std::process::id()));
+    std::fs::create_dir(&dir).unwrap();
+    let lane = |words: [&str; 3]| {
+        words.map(|word| Step::new(word, format!("{}; test {word} != second", note(&dir, word))))
+    };
+    let (one, other) = (lane(["first", "second", "third"]), lane(["a", "b", "c"]));
+    let mut steps = Steps::default();
+    let mut shown = Vec::new();
+    steps.run_lanes(&[&one, &other], &mut shown, |_| ());
+    let order = std::fs::read_to_string(dir.join("order")).unwrap();
+    std::fs::remove_dir_all(dir).unwrap();
+    let of_lane = |lane: &[Step; 3]| -> Vec<String> {
+        let is_of_lane = |word: &&str| lane.iter().any(|step| step.name == *word);
+        order.lines().filter(is_of_lane).map(str::to_owned).collect()
+    };
+    assert_eq!(of_lane(&one), ["first", "second", "third"]);
+    assert_eq!(of_lane(&other), ["a", "b", "c"]);
+    assert_eq!(steps.failures, ["second: exit status: 1"]);
+    let shown = String::from_utf8(shown).unwrap();
+    for step in one.iter().chain(&other) {
+        let output = format!("{} 1\n{} 2\n", step.name, step.name);
+        assert!(shown.contains(&output), "{shown}");
+    }
 }
 
 #[test]
