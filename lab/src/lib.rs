@@ -1,11 +1,14 @@
 //! The library of the `hotmem` command: machines in this process and under QEMU, benches, and
 //! reports.
 
+#![cfg_attr(not(feature = "bench"), allow(dead_code, reason = "benches use more of the machines"))]
+
 // `out` comes first, because later modules use its macro `say!`.
 #[macro_use]
 pub mod out;
 
 mod anonymous_file;
+#[cfg(feature = "bench")]
 pub mod bench;
 pub mod conformance;
 pub mod daxctl;

@@ -1,15 +1,12 @@
 //! `cargo xtask demo`, which boots a guest, plugs memory into it and unplugs the memory.
 
 use crate::{progress, step::shell, table};
-use std::{
-    process::ExitCode,
-    thread::{self, JoinHandle},
-};
+use std::process::ExitCode;
 
-/// Cargo's arguments for the `hotmem` command.
-const HOTMEM: &str = "--profile demo -p hotmem-lab --bin hotmem --no-default-features";
-const GUEST_BUILD: &str =
-    "cargo build --release -p hotmem-guest --target x86_64-unknown-none --quiet";
+/// Cargo's arguments for the `hotmem` command, without its benches, live view and reports. It has the profile
+/// and the features of the program that `cargo xtask` runs, so that cargo builds once what both need.
+const HOTMEM: &str = "--bin hotmem --no-default-features";
+const GUEST_BUILD: &str = "cargo build --release -p hotmem-guest --target x86_64-unknown-none";
 
 /// The demo if QEMU is installed.
 const GUEST: Demo = Demo {
@@ -29,12 +26,15 @@ all 64 GiB were unplugged, and pages in use were migrated.",
     has_guest: false,
 };
 
+const WHAT_IS_BUILT: &str = "\
+The command `hotmem` starts a machine and requests memory of it. The guest is a kernel that QEMU boots.
+Both are built from source, once, which takes about a minute on two CPUs.";
 const WHAT_TO_TRY_NEXT: &str = "\
-What to try next:
-  cargo run --profile demo -q --bin hotmem -- vm --plug 1T --unplug    1 TiB, in a live view
-  cargo run --profile demo -q --bin hotmem -- drmgr --help             LMBs of a pseries partition
-  cargo xtask embed                          a small kernel that gets memory hotplug in seven steps
-  cargo run --release -q --bin hotmem -- bench --help                  benches";
+What to try next; each command builds what it needs first:
+  cargo run --bin hotmem -- vm --plug 1T --unplug     1 TiB, in a live view
+  cargo run --bin hotmem -- drmgr --help              LMBs of a pseries partition
+  cargo xtask embed                                   a small kernel that gets memory hotplug
+  cargo run --release --bin hotmem -- bench --help    benches";
 
 /// A demo of the `hotmem` command.
 struct Demo {
@@ -76,16 +76,11 @@ pub(crate) fn run() -> ExitCode {
 /// Builds the command, and the guest at the same time, because a single build does not always use all
 /// CPUs. Returns whether both builds succeeded.
 fn build(has_guest: bool) -> bool {
-    let guest = has_guest.then(|| thread::spawn(|| shell(GUEST_BUILD).output()));
-    let title = "building the hotmem command and its guest";
-    let is_built = progress::run(title, shell(&format!("cargo build {HOTMEM}")));
-    match guest.map(JoinHandle::join) {
-        None => is_built,
-        Some(Ok(Ok(output))) if output.status.success() => is_built,
-        Some(Ok(Ok(output))) => {
-            println!("{}", String::from_utf8_lossy(&output.stderr));
-            false
-        }
-        Some(_) => false,
+    println!("{WHAT_IS_BUILT}");
+    let command = format!("cargo build {HOTMEM}");
+    if !has_guest {
+        return progress::run("building the command", shell(&command));
     }
+    let both = format!("{GUEST_BUILD} & {command}; built=$?; wait $! && exit $built");
+    progress::run("building the command and the guest", shell(&both))
 }

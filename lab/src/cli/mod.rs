@@ -4,9 +4,11 @@ mod examples;
 mod generate;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+#[cfg(feature = "bench")]
+use hotmem_lab::bench;
 #[cfg(feature = "report")]
 use hotmem_lab::report;
-use hotmem_lab::{bench, daxctl, demo, dlpar::drmgr, lsmem, vm, xen};
+use hotmem_lab::{daxctl, demo, dlpar::drmgr, lsmem, vm, xen};
 
 /// Boot machines, change their memory, and measure the cost.
 #[derive(Parser)]
@@ -30,6 +32,7 @@ enum Command {
     Drmgr(drmgr::Args),
     /// List the memory of CXL devices and NVDIMMs in a guest or reconfigure it, as daxctl does
     Daxctl(daxctl::Args),
+    #[cfg(feature = "bench")]
     /// Run a bench
     #[command(subcommand)]
     Bench(bench::Command),
@@ -58,6 +61,7 @@ impl Cli {
             Command::Xen(args) => xen::run(&args),
             Command::Drmgr(args) => drmgr::run(&args),
             Command::Daxctl(args) => daxctl::run(&args),
+            #[cfg(feature = "bench")]
             Command::Bench(command) => bench::run(&command),
             #[cfg(feature = "report")]
             Command::Report(args) => report::run(&args),
