@@ -1,19 +1,19 @@
 //! Starts the engine with the machine's memory, and what else runs without devices.
 
-use super::HANDLERS;
 use super::boot_memory::{BootMapping, LoaderMap};
 use super::engine::Engine;
 use super::fatal::{give_up, must};
 use super::firmware::Firmware;
 use super::hooks::KernelMapping;
 use super::loader::{self, Description, Loaded};
-use super::progress::{TICKS, start_ticking};
+use super::progress::{TICKS, WATCHDOG, start_ticking};
 use super::session::SessionParameters;
 use super::slot_region::SlotRegion;
 use super::stacks::Stacks;
 use super::take_once::TakeOnce;
 use super::{churn, heap, memory, moving_pages, nmi, nvdimm, page_faults};
-use crate::arch::{self, Clock, Console, MessageTarget, NextKernel, Stopwatch, exit};
+use crate::arch::{self, Clock, Console, Handlers, MessageTarget, NextKernel, Stopwatch, exit};
+use core::fmt;
 use hotmem::{Bytes, Contents, Pfn, PfnRange};
 use hotmem_directmap::Caching;
 use hotmem_guest::cmdline::{self, ExitWhen, Options, StackOf, ZeroMarks};
@@ -27,6 +27,14 @@ use hotmem_guest::virtio_mmio;
 static OPTIONS: TakeOnce<Option<Options>> = TakeOnce::new(None);
 static CLOCK: TakeOnce<Option<Clock>> = TakeOnce::new(None);
 static NEXT_CMDLINE: TakeOnce<[u8; 4096]> = TakeOnce::new([0; 4096]);
+
+/// What the kernel does when an exception or an interrupt occurs.
+static HANDLERS: Handlers = Handlers {
+    give_up: |reason: &dyn fmt::Display| give_up(reason),
+    tick,
+    page_is_absent: moving_pages::wait_for_page,
+    run_other_cpu,
+};
 
 /// Boots the kernel. Ends the machine if the run is over then.
 #[inline(never)]
@@ -207,4 +215,19 @@ fn start_work(
         let mut stacks = Stacks::open(engine.space());
         must("CPUs", arch::start_others(ids, clock, |cpu| stacks.add(cpu)));
     }
+}
+
+/// Handles a tick of the timer.
+fn tick() {
+    if WATCHDOG.tick().is_some() {
+        give_up("watchdog: no progress");
+    }
+}
+
+/// Runs a CPU other than the first one. It allocates and frees memory, as the options say.
+fn run_other_cpu(number: usize) -> ! {
+    if page_faults::is_planned() {
+        page_faults::run(number)
+    }
+    churn::run(number)
 }

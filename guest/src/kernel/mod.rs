@@ -56,19 +56,8 @@ mod wakeup;
 mod workload;
 mod zone_watch;
 
-use crate::arch::{Handlers, exit};
-use core::fmt;
-use fatal::give_up;
-use progress::WATCHDOG;
+use crate::arch::exit;
 use session::Session;
-
-/// What the kernel does when an exception or an interrupt occurs.
-static HANDLERS: Handlers = Handlers {
-    give_up: |reason: &dyn fmt::Display| give_up(reason),
-    tick,
-    page_is_absent: moving_pages::wait_for_page,
-    run_other_cpu,
-};
 
 /// Runs the kernel. The boot code of the architecture calls this function on the boot stack, with the
 /// address of what the loader has passed. It has mapped [`arch::image::mapped`](crate::arch::image) in
@@ -82,19 +71,4 @@ extern "C" fn kernel_main(boot_info: u64) -> ! {
     session.attach_devices();
     session.run();
     exit(session.finish())
-}
-
-/// Handles a tick of the timer.
-fn tick() {
-    if WATCHDOG.tick().is_some() {
-        give_up("watchdog: no progress");
-    }
-}
-
-/// Runs a CPU other than the first one. It allocates and frees memory, as the options say.
-fn run_other_cpu(number: usize) -> ! {
-    if page_faults::is_planned() {
-        page_faults::run(number)
-    }
-    churn::run(number)
 }
