@@ -46,6 +46,7 @@ pub enum AddressSpace {
 
 /// The reason why a name has no value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum AmlError {
     /// The definition at this offset has a value that is not a constant, or lies outside the block.
     NotConstant {

@@ -95,6 +95,7 @@ pub struct CedtError {
 
 /// What is wrong with a structure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum CedtFault {
     /// The structure is shorter than a header, or longer than the rest of the table, so the structures
     /// after it cannot be found.

@@ -44,6 +44,7 @@ pub struct RegisterBlock {
 
 /// What is wrong with the configuration space of a function.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum ConfigError {
     /// The device has been removed: its registers read as ones.
     Gone,

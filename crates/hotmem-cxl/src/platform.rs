@@ -35,6 +35,7 @@ pub struct Platform<const N: usize> {
 
 /// The reason why a bridge or a window was refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum PlatformError {
     /// There is no room for more structures of this kind.
     Full {

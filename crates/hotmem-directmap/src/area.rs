@@ -15,6 +15,7 @@ pub struct Area {
 
 /// The reason why addresses cannot be an [`Area`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum AreaError {
     /// The base is not a multiple of the span of a root entry.
     Unaligned {

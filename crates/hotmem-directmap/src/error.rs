@@ -6,6 +6,7 @@ use hotmem_pgtable::{Format, NativeFault, Stopped};
 
 /// The reason why a range was not mapped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum DirectMapError<F: Format> {
     /// The range lies beyond the area of the direct map.
     BeyondDirectMap(PfnRange),

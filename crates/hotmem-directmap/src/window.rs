@@ -31,6 +31,7 @@ pub struct Window<'b, T, F: Flusher> {
 
 /// The reason why a page was not mapped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum WindowError<F: Format> {
     /// The page lies beyond the end of the window.
     NoSuchPage(u64),

@@ -39,6 +39,7 @@ pub struct ConnectorError {
 
 /// An answer of the platform that is not a success.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum ConnectorFailure {
     /// The call failed with this status.
     Failed(i32),

@@ -14,6 +14,7 @@ pub struct Altmap {
 
 /// The reason why a device cannot hold its own map.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum AltmapError {
     /// The reserved frames and the map leave no whole compound for data.
     DeviceTooSmall {

@@ -92,6 +92,7 @@ pub struct MapPage {
 
 /// The reason why tails cannot share a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum ShareError {
     /// The descriptors of a compound fill at most one frame, which holds the head.
     NothingToShare(Compound),

@@ -25,6 +25,7 @@ pub struct Memmap<'a, B> {
 
 /// The reason why frames cannot be described.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum DescribeError {
     /// The range begins or ends within a compound.
     NotWholeCompounds {

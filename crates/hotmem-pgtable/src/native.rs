@@ -105,6 +105,7 @@ pub enum Split {
 
 /// The reason why [`Native`] has not changed page tables.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum NativeFault<F: Format> {
     /// The kernel has no table in this frame.
     NotATable(Pfn),

@@ -15,6 +15,7 @@ pub struct VirtRange {
 
 /// The reason why a start and a length do not make a range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum VirtRangeError {
     /// The start or the length is not a multiple of 4 KiB.
     Unaligned {

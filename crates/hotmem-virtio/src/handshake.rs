@@ -16,6 +16,7 @@ use virtio_drivers::transport::{DeviceStatus, DeviceType, Transport};
 
 /// The reason why the negotiation failed. `F` is the type of the device's feature bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum HandshakeError<F> {
     /// The device is of this type, but the driver is for another.
     DeviceType(DeviceType),

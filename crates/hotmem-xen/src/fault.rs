@@ -21,6 +21,7 @@ pub enum HypercallPurpose {
 
 /// The reason why page tables were not changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum Fault {
     /// Xen refused a hypercall.
     Refused {

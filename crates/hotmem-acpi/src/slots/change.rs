@@ -50,6 +50,7 @@ pub enum Change {
 
 /// The reason why the memory of a slot cannot be used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum Fault {
     /// The address and the size are not a range of frames.
     Range(AddrError),
@@ -68,6 +69,7 @@ pub enum Fault {
 
 /// The reason why memory was not ejected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum EjectError {
     /// The slot has no memory.
     Empty {

@@ -81,6 +81,7 @@ pub enum DecoderState {
 
 /// The reason why the decoders of a component cannot be used, or why one of them was not set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum DecoderError {
     /// The component has been removed: its registers read as ones.
     Gone,

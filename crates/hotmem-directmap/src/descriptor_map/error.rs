@@ -4,6 +4,7 @@ use core::fmt;
 
 /// The reason why pages were not mapped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum DescriptorMapError {
     /// The page lies beyond the end of the map.
     NoSuchPage(u64),

@@ -20,6 +20,7 @@ pub enum Property {
 
 /// The reason why a property is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum PropertyError {
     /// The property declares more bytes than it has.
     Truncated {

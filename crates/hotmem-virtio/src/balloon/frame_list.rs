@@ -25,6 +25,7 @@ pub struct FrameNumbers {
 
 /// The reason why a range was not added to a [`FrameList`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum NotListed {
     /// The range has no frame, or more than there is room for.
     Length,

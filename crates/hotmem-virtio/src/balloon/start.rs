@@ -32,6 +32,7 @@ pub struct BalloonOptions {
 
 /// The reason why a device cannot be driven.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum InitError {
     /// The feature negotiation failed.
     Handshake(HandshakeError<Features>),

@@ -55,6 +55,7 @@ pub enum BlockState {
 
 /// The reason why an answer is not a valid response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ResponseError {
     /// The device used fewer bytes than the size of a response.
     Short {

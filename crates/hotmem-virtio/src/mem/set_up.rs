@@ -12,6 +12,7 @@ use virtio_drivers::transport::{DeviceStatus, DeviceType, Transport};
 
 /// The reason why a device cannot be driven.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum InitError {
     /// The feature negotiation failed.
     Handshake(HandshakeError<Features>),

@@ -4,6 +4,7 @@ use core::fmt;
 
 /// The reason why a device that was found cannot be used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum PciError {
     /// The device has no registers of this kind, or too few. The number is the one in
     /// `virtio_pci_cap`.

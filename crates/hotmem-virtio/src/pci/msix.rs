@@ -20,6 +20,7 @@ pub struct Message {
 
 /// The reason why a message was not set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum MessageError {
     /// The device does not support MSI-X.
     Unsupported,

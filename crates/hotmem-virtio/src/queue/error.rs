@@ -4,6 +4,7 @@ use core::fmt;
 
 /// An invalid chain, or a violation of the protocol by the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum QueueError {
     /// Fewer descriptors are free than the chain has buffers.
     Full,
