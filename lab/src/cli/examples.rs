@@ -2,7 +2,9 @@
 
 use clap::Command;
 
-/// Each command that does something, with lines that are examples of it.
+/// Examples of the command itself.
+const FIRST_EXAMPLES: &[&str] = &["vm --plug 64G", "hosted --plug 512G --touch 4G", "lsmem --all"];
+/// Each command below it, with lines that are examples of it.
 const EXAMPLES: &[(&str, &[&str])] = &[
     (
         "vm",
@@ -17,6 +19,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("lsmem", &["lsmem --movable 64G --all", "lsmem --json"]),
     ("xen", &["xen --batch 32 --size 16M", "xen --xpti off --json"]),
     ("drmgr", &["drmgr -c mem -a -q 1000", "drmgr -c mem -r -s 0x80000010 --json"]),
+    ("daxctl", &["daxctl list --device 1G"]),
     ("daxctl list", &["daxctl list --device 1G --device 512M --human"]),
     (
         "daxctl reconfigure-device",
@@ -26,6 +29,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
             "daxctl reconfigure-device --mode=system-ram dax0.0 --nvdimm 1G",
         ],
     ),
+    ("bench", &["bench vm --sizes 4G --runs 3", "bench frames --sizes 16G --runs 3"]),
     ("bench vm", &["bench vm --sizes 4G,64G --runs 3"]),
     ("bench contiguity", &["bench contiguity --sizes 64G,512G --only-sizes --runs 1"]),
     ("bench memmap", &["bench memmap --size 100G --rebinds 5"]),
@@ -49,7 +53,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
 
 /// Adds the examples to the help of the commands.
 pub(super) fn added_to(command: Command) -> Command {
-    added_below(command, "")
+    added_below(command, "").after_help(section(FIRST_EXAMPLES))
 }
 
 /// Adds the examples to the commands below `command`, whose name with those of the commands above it, and a
@@ -75,32 +79,33 @@ fn section(lines: &[&str]) -> String {
 mod tests {
     use super::{super::command, *};
 
-    /// Returns the names of the commands that do something, and are not hidden.
-    fn leaves(command: &Command, path: &str) -> Vec<String> {
+    /// Returns the names of the commands below a command, except hidden ones.
+    fn names(command: &Command, path: &str) -> Vec<String> {
         let shown = command.get_subcommands().filter(|command| !command.is_hide_set());
-        let below = |command: &Command| {
+        let and_below = |command: &Command| {
             let name = format!("{path}{}", command.get_name());
-            let has_commands = command.has_subcommands();
-            if has_commands { leaves(command, &format!("{name} ")) } else { vec![name] }
+            let below = names(command, &format!("{name} "));
+            [vec![name], below].concat()
         };
-        shown.flat_map(below).collect()
+        shown.flat_map(and_below).collect()
     }
 
     #[test]
     fn each_command_has_examples_in_its_help() {
-        for name in leaves(&command(), "") {
+        for name in [vec![String::new()], names(&command(), "")].concat() {
             let line = format!("hotmem {name} --help");
-            let error = command().try_get_matches_from(line.split(' ')).unwrap_err();
+            let error = command().try_get_matches_from(line.split_whitespace()).unwrap_err();
             assert!(error.to_string().contains("Examples:\n  hotmem "), "{name}");
         }
     }
 
     #[test]
     fn the_examples_are_valid_command_lines() {
-        for line in EXAMPLES.iter().flat_map(|(name, lines)| {
+        let below = EXAMPLES.iter().flat_map(|(name, lines)| {
             assert!(lines.iter().all(|line| line.starts_with(name)), "{name}: {lines:?}");
             *lines
-        }) {
+        });
+        for line in below.chain(FIRST_EXAMPLES) {
             let words = line.split('>').next().unwrap().split_whitespace();
             let matches = command().try_get_matches_from(["hotmem"].into_iter().chain(words));
             matches.unwrap_or_else(|error| panic!("{line}: {error}"));
