@@ -21,17 +21,8 @@
 //! | `resident` | not reported, dirty | is zeroed by the kernel |
 //! | `filled` | not reported, all of it zero | was zeroed by the kernel when it was freed |
 //!
-//! # Which free memory to take first
-//!
-//! Reported memory is allocated last, because a frame of it costs a fault in the host, which costs
-//! more than to zero a dirty frame. A pageblock that has been divided is another matter. If the
-//! host has backed it by one huge page, its remaining frames are zero and resident, so they are the
-//! cheapest memory there is: `other_frame` of `hotmem` with `thp` is the time for one of them, and
-//! that of `resident` the time for a dirty one. A CPU takes single frames from one pageblock until
-//! that is used up, so it prefers such frames without any rule. What a rule for other CPUs and
-//! later requests could gain is bounded by `backed_zero` of `load`, the mean number of these frames
-//! that are free. It is below half a pageblock for each CPU, and 0 if pageblocks are allocated too,
-//! so there is no such rule.
+//! `other_frame` of `touch` and `backed_zero` of `load` answer whether a search should take divided
+//! pageblocks that are zero and backed before dirty memory: see docs/findings/known-zero.md.
 
 mod args;
 mod goals;
