@@ -90,9 +90,7 @@ pub(crate) fn is_planned() -> bool {
 /// Follows the plan, until the machine ends.
 pub(crate) fn run(cpu: usize) -> ! {
     let Some(Plan { faults, nodes, clock }) = PLAN.get() else { give_up("there is no plan") };
-    // A kernel without NUMA names no node.
-    let has_nodes = *nodes > 1;
-    let node = has_nodes.then(|| NodeId(u32::try_from(cpu - 1).unwrap_or(0) % (*nodes).max(1)));
+    let node = NodeId(u32::try_from(cpu - 1).unwrap_or(0) % (*nodes).max(1));
     let list_request = AllocRequest::frames((faults.set.frames() * 8).div_ceil(FRAME_SIZE));
     let list_frames = alloc_frames(list_request).unwrap_or_else(|error| give_up(error));
     let this_cpu = &CPUS[cpu];
@@ -114,10 +112,9 @@ pub(crate) fn run(cpu: usize) -> ! {
 
 /// Runs one round: allocates each frame of a working set, which the engine clears unless it is
 /// known to be zero, writes to the frame, and then frees all of them.
-fn round(frames: u64, node: Option<NodeId>, list_frames: PfnRange) {
+fn round(frames: u64, node: NodeId, list_frames: PfnRange) {
     let entry = FRAME_WORDS.pointer(list_frames.start());
-    let one = AllocRequest::frames(1).movable();
-    let request = node.map_or(one, |node| one.node(NodeChoice::Near(node)));
+    let request = AllocRequest::frames(1).movable().node(NodeChoice::Near(node));
     for index in 0..to_usize(frames) {
         let frame = FRAMES.alloc_zeroed(request).map(Allocation::into_raw);
         let frame = frame.unwrap_or_else(|error| give_up(error)).start();
