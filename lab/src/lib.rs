@@ -13,6 +13,7 @@ pub mod bench;
 pub mod conformance;
 pub mod daxctl;
 pub mod demo;
+#[cfg(feature = "drmgr")]
 pub mod dlpar;
 pub mod guest;
 pub mod hosted;

@@ -3,8 +3,9 @@
 use crate::{progress, step::shell, table};
 use std::process::ExitCode;
 
-/// Cargo's arguments for the `hotmem` command, without its benches, live view and reports. It has the profile
-/// and the features of the program that `cargo xtask` runs, so that cargo builds once what both need.
+/// Cargo's arguments for the `hotmem` command, without what the demo does not use, such as its benches. It has
+/// the profile and the features of the program that `cargo xtask` runs, so that cargo builds once what both
+/// need.
 const HOTMEM: &str = "--bin hotmem --no-default-features";
 const GUEST_BUILD: &str = "cargo build --release -p hotmem-guest --target x86_64-unknown-none";
 

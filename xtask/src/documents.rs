@@ -55,7 +55,7 @@ fn has_figure(row: &str, figure: &str) -> bool {
 
 /// Returns the pieces of code on a page that are not in the example that the page has named last. The
 /// line `// …` separates two pieces.
-fn code_that_differs<'t>(page: &'t str, example: impl Fn(&str) -> String) -> Vec<&'t str> {
+fn code_that_differs(page: &str, example: impl Fn(&str) -> String) -> Vec<&str> {
     let blocks = page.match_indices("```rust\n").flat_map(|(at, fence)| {
         let name = page[..at].rsplit("`embedding/").next().and_then(|rest| rest.split('`').next());
         let example = example(name.unwrap_or_default());

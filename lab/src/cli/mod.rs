@@ -6,9 +6,11 @@ mod generate;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 #[cfg(feature = "bench")]
 use hotmem_lab::bench;
+#[cfg(feature = "drmgr")]
+use hotmem_lab::dlpar::drmgr;
 #[cfg(feature = "report")]
 use hotmem_lab::report;
-use hotmem_lab::{daxctl, demo, dlpar::drmgr, lsmem, vm, xen};
+use hotmem_lab::{daxctl, demo, lsmem, vm, xen};
 
 /// Boot machines, change their memory, and measure the cost.
 #[derive(Parser)]
@@ -28,6 +30,7 @@ enum Command {
     Lsmem(lsmem::Args),
     /// Map and unmap another domain's memory under Xen
     Xen(xen::Args),
+    #[cfg(feature = "drmgr")]
     /// Add memory to a hosted pseries partition or remove it, as drmgr does
     Drmgr(drmgr::Args),
     /// List the memory of CXL devices and NVDIMMs in a guest or reconfigure it, as daxctl does
@@ -59,6 +62,7 @@ impl Cli {
             Command::Hosted(args) => demo::run(&args),
             Command::Lsmem(args) => lsmem::run(&args),
             Command::Xen(args) => xen::run(&args),
+            #[cfg(feature = "drmgr")]
             Command::Drmgr(args) => drmgr::run(&args),
             Command::Daxctl(args) => daxctl::run(&args),
             #[cfg(feature = "bench")]
