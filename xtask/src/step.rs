@@ -33,7 +33,7 @@ pub(crate) struct Step {
     pub(crate) lacks: Vec<String>,
     /// The message with which the step must fail.
     pub(crate) must_fail_with: Option<String>,
-    /// The time limit on an idle host, in seconds.
+    /// The time limit on a host on which only the other lanes of the task run, in seconds.
     pub(crate) time_limit_s: Option<u64>,
     /// Whether the tests run longer than those of a change, with other random choices in each run.
     pub(crate) deep: bool,
@@ -45,9 +45,10 @@ impl Step {
         Step { name: name.into(), run: run.into(), ..Step::default() }
     }
 
-    /// Returns the time limit on this host.
+    /// Returns the time limit on this host. The speed of the host is measured before the first step, so the
+    /// limit includes the time for which other lanes use the CPUs.
     pub(crate) fn time_limit(&self) -> Duration {
-        scaled(Duration::from_secs(self.time_limit_s.unwrap_or(1500)))
+        scaled(Duration::from_secs(self.time_limit_s.unwrap_or(3600)))
     }
 
     /// Returns the command. If coreutils and util-linux are installed, the command and its children
