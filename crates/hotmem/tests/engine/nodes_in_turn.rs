@@ -74,7 +74,8 @@ fn a_movable_pair_near_each_node_in_turn_uses_the_cursors_of_the_kernel_zone() {
     if is_counted() || !can_count() {
         return;
     }
-    let test = "nodes_in_turn::a_movable_pair_near_each_node_in_turn_uses_the_cursors_of_the_kernel_zone";
+    let test =
+        "nodes_in_turn::a_movable_pair_near_each_node_in_turn_uses_the_cursors_of_the_kernel_zone";
     let pair = |kind| instructions(test, "counted_pairs", (VARIABLE, kind));
     let (movable, kernel) = (pair("movable"), pair("nodes"));
     assert!(movable < 2.0 * kernel, "{movable} instructions of movable pairs, {kernel} of others");

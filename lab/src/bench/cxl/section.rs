@@ -29,7 +29,7 @@ pub(crate) const SECTION: Section = Section {
                which has no patch for zone->contiguous.",
     steps: &[step("cxl")
         .needs(Requirement::GuestAndLinux(Architecture::X86_64, Drivers::Cxl))
-        .standard("cxl --guests hotmem,linux --measures time --rounds 5 --limit 300", 1600)],
+        .standard("cxl --guests hotmem,linux --measures time --rounds 5 --limit 300", 800)],
     rows: &[
         DURATION.of("*/*/to_ram", "memory of CXL devices made RAM (devices, policy {})"),
         DURATION.of("*/*/to_device", "that RAM made device memory again (devices, policy {})"),
