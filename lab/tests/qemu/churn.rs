@@ -2,16 +2,19 @@
 
 use crate::support::{config, start};
 use hotmem::Bytes;
-use hotmem_lab::qemu::Config;
+use hotmem_lab::qemu::{Balloon, Config};
 use rand::{RngExt, SeedableRng, rngs::SmallRng};
 
+/// Free memory is reported meanwhile, so some of it is known to be zero. The guest reads each such frame
+/// when it allocates it, and fails if a byte of it is not zero.
 #[test]
 fn four_cpus_lose_and_share_no_frame_while_memory_is_resized() {
     let (block, blocks) = (Bytes::mib(2), 1024);
-    let config = Config { cpus: 4, ..config(Bytes(block.0 * blocks)) };
+    let config = Config { cpus: 4, balloon: Balloon::Reports, ..config(Bytes(block.0 * blocks)) };
     let config = config
         .with_touched_memory(Bytes::mib(32))
         .with_guest_option("churn", "on")
+        .with_guest_option("zero", "reported")
         .with_guest_option("heap", "2M");
     let config = config.with_guest_option("exit", "size:2M");
     let mut vm = start(&config);
