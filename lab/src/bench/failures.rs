@@ -5,13 +5,9 @@ use crate::{out::remark, qemu::Error};
 use anyhow::{Result, bail};
 use indicatif::ProgressBar;
 
-/// The failures so far, separated by semicolons. A report keeps the last line of a bench that failed, so all
-/// of them are one line, and of each the first line alone: the rest is the output of a guest, which the
-/// terminal has.
+/// The first line of each failure so far. The other lines are the output of a guest, which the terminal has.
 #[derive(Default)]
-pub(super) struct Failures {
-    text: String,
-}
+pub(super) struct Failures(Vec<String>);
 
 impl Failures {
     /// Adds the outcome of a step of a peer. A guest that did not end in time is not a failure: its record
@@ -32,19 +28,18 @@ impl Failures {
                 sample.add_stopped(case, subject, metric, limit);
             }
             _ => {
-                let separator = if self.text.is_empty() { "" } else { "; " };
-                self.text += separator;
-                self.text.extend(text.lines().next());
+                self.0.extend(text.lines().next().map(str::to_owned));
             }
         }
     }
 
-    /// Returns all failures as an error.
+    /// Returns all failures as an error of one line, because a report keeps the last line of a bench that
+    /// failed.
     pub(super) fn into_result(self) -> Result<()> {
-        if self.text.is_empty() {
+        if self.0.is_empty() {
             return Ok(());
         }
-        bail!(self.text)
+        bail!(self.0.join("; "))
     }
 }
 

@@ -57,7 +57,7 @@ impl<'f, P: Platform> Shrink<'f, P> {
         }
     }
 
-    /// Isolates a window below which nothing is isolated. Returns whether all of it was free.
+    /// Isolates a window while no other is isolated. Returns whether all of it was free.
     fn begin_untried<M: Map>(&mut self, next: PfnRange, poll: &mut Poll<'_, 'f, P, M>) -> bool {
         match self.open_window(next, 0, poll) {
             Ok(window) if window.live_frames() == 0 => {
